@@ -1,0 +1,96 @@
+"""What every test may ask for: a clock that stands still, a fresh database on each engine, an app, a client.
+
+A test that is about one engine alone says so:
+`@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support import doctor  # noqa: E402
+from tests.support.databases import (  # noqa: E402
+    START,
+    DatabaseSource,
+    PostgresqlDatabases,
+    SqliteDatabases,
+    config_for,
+    dispose_engines,
+)
+from tests.support.postgres import throwaway_cluster  # noqa: E402
+
+if TYPE_CHECKING:
+    from flask import Flask
+    from flask.testing import FlaskClient
+
+    from webapp.clock import FrozenClock
+    from webapp.config import Config
+
+
+@pytest.fixture(scope="session")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DatabaseSource]:
+    """Fresh databases by engine; the cluster starts when first wanted and stops with the session."""
+    with ExitStack() as running:
+        yield DatabaseSource(
+            {
+                "sqlite": lambda: SqliteDatabases(tmp_path_factory.mktemp("databases")),
+                "postgresql": lambda: PostgresqlDatabases(running.enter_context(throwaway_cluster())),
+            }
+        )
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, databases: DatabaseSource) -> Iterator[str]:
+    """The address of a migrated, empty database that this test alone uses; once per engine."""
+    with databases.lend(request.param) as url:
+        yield url
+
+
+@pytest.fixture
+def fresh_database(databases: DatabaseSource) -> Iterator[Callable[[str], str]]:
+    """More databases within one test: call it with `sqlite` or `postgresql`."""
+    with ExitStack() as lent:
+        yield lambda engine: lent.enter_context(databases.lend(engine))
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    """Monday 30 November 2026, 08:12 UTC, until the test moves it."""
+    from webapp.clock import FrozenClock
+
+    return FrozenClock(START)
+
+
+@pytest.fixture
+def config(database_url: str) -> Config:
+    """The settings of the app under test."""
+    return config_for(database_url)
+
+
+@pytest.fixture
+def app(config: Config, clock: FrozenClock) -> Iterator[Flask]:
+    """The product on its own database. No context is pushed: say `with app.app_context():` where needed."""
+    from webapp import create_app
+
+    app = create_app(config, clock)
+    yield app
+    dispose_engines(app)
+
+
+@pytest.fixture
+def client(app: Flask) -> FlaskClient:
+    """Speaks HTTP to the app without a network; keeps cookies."""
+    return app.test_client()
+
+
+@pytest.fixture
+def doctor_clean(app: Flask) -> Iterator[None]:
+    """Ends the test with the doctor's examination: `pytestmark = pytest.mark.usefixtures("doctor_clean")`."""
+    yield
+    doctor.assert_doctor_clean(app)

@@ -1,0 +1,1 @@
+"""What tests are made with: real databases, servers, processes and browsers."""
