@@ -1,0 +1,69 @@
+"""Public ids: random where a thing is new, derived where the same thing must get the same id again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from datetime import UTC, datetime
+
+# No look-alikes: 0/o, 1/i/l, u/v are told apart badly over the phone.
+_ALPHABET = "23456789abcdefghjkmnpqrstwxyz"
+_ID_LENGTH = 20
+SHORT_ID_LENGTH = 6
+
+_ID_PATTERN = re.compile(r"[a-z]{2,8}_[0-9a-z]{6,40}")
+
+
+def _encode(number: int, length: int) -> str:
+    letters = []
+    for _ in range(length):
+        number, rest = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[rest])
+    return "".join(letters)
+
+
+def new_id(prefix: str) -> str:
+    """A fresh id such as `sched_k8w2vt…`; about 97 bits of chance."""
+    return f"{prefix}_{_encode(secrets.randbits(104), _ID_LENGTH)}"
+
+
+def new_short_id() -> str:
+    """Six characters to read aloud; unique only together with the database's unique key."""
+    return _encode(secrets.randbits(40), SHORT_ID_LENGTH)
+
+
+def derived_id(prefix: str, *parts: str) -> str:
+    """The id that follows from `parts`: the same parts give the same id, after a restore too."""
+    digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
+    return f"{prefix}_{_encode(int.from_bytes(digest[:16]), _ID_LENGTH)}"
+
+
+def is_public_id(text: object) -> bool:
+    """Whether `text` has the shape of an id of ours (cheap check before a query)."""
+    return isinstance(text, str) and _ID_PATTERN.fullmatch(text) is not None
+
+
+def slot_key(slot: datetime) -> str:
+    """A slot as text for deriving ids: UTC milliseconds since 1970."""
+    return str(round(slot.astimezone(UTC).timestamp() * 1000))
+
+
+def scheduled_run_id(schedule_id: str, slot: datetime) -> str:
+    """The id of the run of one schedule and slot."""
+    return derived_id("srun", schedule_id, "slot", slot_key(slot))
+
+
+def manual_run_id(schedule_id: str, request_key: str) -> str:
+    """The id of a run that a person started; `request_key` names the request, so a repeat finds it."""
+    return derived_id("srun", schedule_id, "manual", request_key)
+
+
+def task_id_of_run(run_id: str) -> str:
+    """The id of the task that carries a run."""
+    return derived_id("task", run_id)
+
+
+def delivery_id(task_id: str, attempt: int) -> str:
+    """The id under which one attempt of a task is delivered."""
+    return derived_id("dlv", task_id, str(attempt))

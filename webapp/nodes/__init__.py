@@ -1,0 +1,1 @@
+"""Agent nodes, their presence, and the tasks in their inboxes."""

@@ -1,0 +1,1 @@
+"""The engine: due slots become runs, exactly once, for every kind of target."""
