@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support import doctor  # noqa: E402
+from tests.support.browser import launch_arguments  # noqa: E402
 from tests.support.databases import (  # noqa: E402
     START,
     DatabaseSource,
@@ -81,6 +82,12 @@ def app(config: Config, clock: FrozenClock) -> Iterator[Flask]:
     app = create_app(config, clock)
     yield app
     dispose_engines(app)
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args() -> dict[str, Any]:
+    """Chromium as this machine has it."""
+    return launch_arguments()
 
 
 @pytest.fixture

@@ -82,11 +82,10 @@ class SqliteDatabases:
     def fresh(self) -> str:
         """Copy the migrated file."""
         path = self._folder / f"test{next(self._numbers)}.db"
-        shutil.copyfile(self._template, path)
-        # A migrated database in WAL mode keeps its newest pages beside it until the last connection closes.
-        assert not self._template.with_name("template.db-wal").exists(), (
-            "somebody still has the template open"
-        )
+        template = self._template
+        # In WAL mode the newest pages lie beside the file until the last connection closes.
+        assert not template.with_name("template.db-wal").exists(), "somebody still has the template open"
+        shutil.copyfile(template, path)
         return f"sqlite:///{path}"
 
     def drop(self, database_url: str) -> None:

@@ -1,0 +1,156 @@
+"""Many processes at once, for races and kills: forked from one that has done the imports already."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.databases import ROOT
+from tests.support.file_clock import FileClock
+from tests.support.servers import STOP_SECONDS, product_environment
+
+WORKER = "tests.support.run_worker:work"
+
+
+class Herd:
+    """The children of one herd process, by process id."""
+
+    def __init__(self, parent: subprocess.Popen[str], folder: Path) -> None:
+        self._parent = parent
+        self._folder = folder
+        self._started: queue.Queue[int] = queue.Queue()
+        self._logs: dict[int, Path] = {}
+        self._statuses: dict[int, int] = {}
+        self._change = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def start(self, entry: str, /, **arguments: Any) -> int:
+        """Fork a child that calls `module:function` with these (JSON) arguments; returns its process id."""
+        log = self._folder / f"child-{len(self._logs)}.log"
+        assert self._parent.stdin is not None
+        self._parent.stdin.write(json.dumps({"start": entry, "arguments": arguments, "log": str(log)}) + "\n")
+        self._parent.stdin.flush()
+        pid = self._started.get(timeout=30)
+        self._logs[pid] = log
+        return pid
+
+    def living(self) -> list[int]:
+        """The children that have not ended, oldest first."""
+        with self._change:
+            return [pid for pid in self._logs if pid not in self._statuses]
+
+    def kill(self, pid: int) -> None:
+        """`kill -9`, and wait until it is gone: whatever it had not committed is lost."""
+        os.kill(pid, signal.SIGKILL)
+        assert self.wait(pid) == -signal.SIGKILL, f"it ended before it was killed:\n{self.words(pid)}"
+
+    def terminate(self, pid: int) -> int:
+        """SIGTERM, and wait; returns the exit status."""
+        os.kill(pid, signal.SIGTERM)
+        return self.wait(pid)
+
+    def wait(self, pid: int, seconds: float = STOP_SECONDS) -> int:
+        """Wait for a child to end; returns its exit status, negative for a signal.
+
+        Raises AssertionError with its output when it has not ended by then.
+        """
+        with self._change:
+            ended = self._change.wait_for(lambda: pid in self._statuses, seconds)
+        assert ended, f"process {pid} still runs after {seconds:g} s:\n{self.words(pid)}"
+        return self._statuses[pid]
+
+    def words(self, pid: int) -> str:
+        """Everything a child has written so far."""
+        log = self._logs[pid]
+        return log.read_text(errors="replace") if log.exists() else ""
+
+    def stop(self) -> None:
+        """SIGTERM to all that live; each must end by itself with status 0."""
+        pids = self.living()
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        for pid in pids:
+            status = self.wait(pid)
+            assert status == 0, f"process {pid} left with {status}:\n{self.words(pid)[-4000:]}"
+
+    def disband(self) -> None:
+        """Let the herd kill what still lives, and wait until it has."""
+        assert self._parent.stdin is not None
+        self._parent.stdin.close()
+        self._parent.wait(STOP_SECONDS)
+        self._reader.join(STOP_SECONDS)
+
+    def _read(self) -> None:
+        assert self._parent.stdout is not None
+        for line in self._parent.stdout:
+            words = json.loads(line)
+            if "started" in words:
+                self._started.put(words["started"])
+            else:
+                with self._change:
+                    self._statuses[words["ended"]] = words["status"]
+                    self._change.notify_all()
+
+
+@contextmanager
+def herd(
+    database_url: str,
+    folder: Path,
+    *,
+    modules: Sequence[str] = ("tests.support.run_worker",),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Herd]:
+    """A herd whose children see this database; `modules` are imported before any fork.
+
+    Children that live at the end of the block are killed: call `stop` first where a clean end matters.
+    The herd dies with the test process, however that ends.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.herd", *modules],
+        cwd=ROOT,
+        env=product_environment(database_url, environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as parent:
+        children = Herd(parent, folder)
+        try:
+            yield children
+        finally:
+            children.disband()
+
+
+@contextmanager
+def workers(
+    count: int,
+    database_url: str,
+    folder: Path,
+    clock: FileClock,
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Herd]:
+    """A herd of `count` workers under one file clock. `herd.start(WORKER, clock_file=…)` adds another."""
+    with herd(database_url, folder, environment=environment) as running:
+        for _ in range(count):
+            running.start(WORKER, clock_file=str(clock.path))
+        yield running
+
+
+def eventually(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Look again every 10 ms until the condition holds; fails with `what` when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.01)
