@@ -18,6 +18,12 @@ depends_on = None
 def upgrade() -> None:
 
     op.create_table(
+        "ended_sessions",
+        sa.Column("session_id", sa.String(length=64), nullable=False),
+        sa.Column("dead_after", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("session_id", name=op.f("pk_ended_sessions")),
+    )
+    op.create_table(
         "networks",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("network_id", sa.String(length=64), nullable=False),
@@ -536,6 +542,7 @@ def upgrade() -> None:
         sa.Column("next_run_at", sa.BigInteger(), nullable=True),
         sa.Column("claimed_through", sa.BigInteger(), nullable=True),
         sa.Column("claim_seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("due_at", sa.BigInteger(), nullable=True),
         sa.Column("claim_not_before", sa.BigInteger(), nullable=True),
         sa.Column("claim_failures", sa.Integer(), nullable=False),
         sa.Column("last_run_at", sa.BigInteger(), nullable=True),
@@ -548,11 +555,11 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("schedule_due", schema=None) as batch_op:
         batch_op.create_index(
-            "ix_schedule_due_next",
-            ["network_pk", "next_run_at"],
+            "ix_schedule_due_due_at",
+            ["network_pk", "due_at"],
             unique=False,
-            sqlite_where=sa.text("next_run_at IS NOT NULL"),
-            postgresql_where=sa.text("next_run_at IS NOT NULL"),
+            sqlite_where=sa.text("due_at IS NOT NULL"),
+            postgresql_where=sa.text("due_at IS NOT NULL"),
         )
 
     op.create_table(
@@ -693,9 +700,9 @@ def downgrade() -> None:
     op.drop_table("tokens")
     with op.batch_alter_table("schedule_due", schema=None) as batch_op:
         batch_op.drop_index(
-            "ix_schedule_due_next",
-            sqlite_where=sa.text("next_run_at IS NOT NULL"),
-            postgresql_where=sa.text("next_run_at IS NOT NULL"),
+            "ix_schedule_due_due_at",
+            sqlite_where=sa.text("due_at IS NOT NULL"),
+            postgresql_where=sa.text("due_at IS NOT NULL"),
         )
 
     op.drop_table("schedule_due")
@@ -770,3 +777,4 @@ def downgrade() -> None:
     op.drop_table("sign_in_throttles")
     op.drop_table("set_up_links")
     op.drop_table("networks")
+    op.drop_table("ended_sessions")

@@ -47,6 +47,8 @@ class Verb(StrEnum):
     SEND_TASK = "send_task"
     STEER_TASK = "steer_task"
     MANAGE_MEMBERS = "manage_members"
+    MANAGE_OWNERS = "manage_owners"
+    CREATE_NETWORK = "create_network"
     READ_AUDIT = "read_audit"
     MANAGE_USERS = "manage_users"
     MANAGE_OWN_TOKENS = "manage_own_tokens"
@@ -69,7 +71,8 @@ def _at_least(role: Role) -> Callable[[Actor, Facts], bool]:
     return rule
 
 
-_viewer, _member, _admin = _at_least(Role.VIEWER), _at_least(Role.MEMBER), _at_least(Role.ADMIN)
+_viewer, _member = _at_least(Role.VIEWER), _at_least(Role.MEMBER)
+_admin, _owner = _at_least(Role.ADMIN), _at_least(Role.OWNER)
 
 
 def _sponsor_or_admin(actor: Actor, facts: Facts) -> bool:
@@ -103,6 +106,9 @@ RULES: dict[Verb, Callable[[Actor, Facts], bool]] = {
     Verb.SEND_TASK: _member,
     Verb.STEER_TASK: _sponsor_or_admin,
     Verb.MANAGE_MEMBERS: _admin,
+    # To make somebody an owner, to change one and to remove one.
+    Verb.MANAGE_OWNERS: _owner,
+    Verb.CREATE_NETWORK: _system_admin,
     Verb.READ_AUDIT: _viewer,
     Verb.MANAGE_USERS: _system_admin,
     Verb.MANAGE_OWN_TOKENS: _anyone,

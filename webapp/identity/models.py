@@ -104,6 +104,15 @@ class SetUpLink(Base):
     used_at: Mapped[datetime | None]
 
 
+class EndedSession(Base):
+    """A session that somebody signed out of: its cookie may still be kept by whoever copied it."""
+
+    __tablename__ = "ended_sessions"
+
+    session_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    dead_after: Mapped[datetime]
+
+
 class SignInThrottle(Base):
     """Failed sign-ins counted by a key (a name, or an address), so that guessing is slow."""
 

@@ -39,11 +39,14 @@ def engine_options(database_url: str) -> dict[str, Any]:
     """
     if database_url.startswith("sqlite"):
         return {
+            # An error's text goes to the log; what people typed does not.
+            "hide_parameters": True,
             "connect_args": {"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
             "pool_size": 20,
             "max_overflow": 120,
         }
     return {
+        "hide_parameters": True,
         "isolation_level": "AUTOCOMMIT",
         "pool_pre_ping": True,
         "pool_size": 10,
