@@ -190,7 +190,7 @@ def end(
     `result` is cut to 64 KiB of UTF-8 and then marked, `message` to 500 characters. Raises AppError
     `task_already_final` when the task may not end so.
     """
-    if not rules.may_move(task.status, status):
+    if status in OPEN or not rules.may_move(task.status, status):
         raise AppError("task_already_final", status_now=task.status.value)
     before = task.status
     task.status = status
