@@ -9,7 +9,7 @@ from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from webapp.nodes.lifecycle import NodeLifecycle, NodeStatus, TaskStatus
-from webapp.store.base import Base, enum_type
+from webapp.store.base import Base, enum_type, partial_index
 from webapp.store.texts import WorkText
 
 _KEPT_NODE = text("deleted_at IS NULL")
@@ -22,13 +22,12 @@ class Node(Base):
 
     __tablename__ = "nodes"
     __table_args__ = (
-        Index(
+        partial_index(
             "uq_nodes_alias",
             "network_pk",
             "alias",
             unique=True,
-            sqlite_where=_KEPT_NODE,
-            postgresql_where=_KEPT_NODE,
+            where=_KEPT_NODE,
         ),
     )
 
@@ -60,15 +59,14 @@ class Task(Base):
 
     __tablename__ = "tasks"
     __table_args__ = (
-        Index(
+        partial_index(
             "ix_tasks_inbox",
             "node_pk",
             "priority_rank",
             "created_at",
-            sqlite_where=_WAITING_TASK,
-            postgresql_where=_WAITING_TASK,
+            where=_WAITING_TASK,
         ),
-        Index("ix_tasks_due", "deadline_at", sqlite_where=_OPEN_TASK, postgresql_where=_OPEN_TASK),
+        partial_index("ix_tasks_due", "deadline_at", where=_OPEN_TASK),
         Index("ix_tasks_network_pk_created_at", "network_pk", "created_at"),
     )
 

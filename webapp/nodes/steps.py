@@ -31,7 +31,7 @@ from webapp.store.transaction import Tx
 SCHEDULER = "scheduler"
 PRIORITY_OF_RANK = {rank: priority.value for priority, rank in PRIORITY_RANK.items()}
 
-# Word for word the conditions of the partial indexes: a bound value would keep SQLite from using them.
+# Word for word the conditions of the partial indexes: a bound value would keep the planner from using them.
 WAITING = text("tasks.status IN ('created', 'delivered')")
 STILL_OPEN = text("tasks.status IN ('created', 'delivered', 'acked', 'running')")
 

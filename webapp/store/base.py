@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Enum, MetaData
+from sqlalchemy import JSON, BigInteger, Enum, Index, MetaData, TextClause
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, registry
 from sqlalchemy.types import TypeDecorator
@@ -53,6 +53,11 @@ def enum_type(enum: type[StrEnum]) -> Enum:
         values_callable=lambda members: [member.value for member in members],
         name=enum.__name__.lower(),
     )
+
+
+def partial_index(name: str, *columns: str, where: TextClause, unique: bool = False) -> Index:
+    """An index over the rows that meet `where` alone, on both engines; `unique` holds among those rows."""
+    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
 
 
 class Base(DeclarativeBase):
