@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+_INSTANT = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
+)
 
 
 def to_millisecond(instant: datetime) -> datetime:
     """Cut an aware instant to UTC with whole milliseconds, the precision that is stored and compared."""
     instant = instant.astimezone(UTC)
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
+
+
+def parse_instant(text: object) -> datetime:
+    """An instant written with its offset (ISO 8601), as UTC to the millisecond.
+
+    Raises ValueError for anything else: another type, a time without an offset, a date that does not exist.
+    """
+    if not isinstance(text, str) or len(text) > 40 or _INSTANT.fullmatch(text) is None:
+        raise ValueError("not an instant with an offset")
+    try:
+        return to_millisecond(datetime.fromisoformat(text.upper()))
+    except OverflowError as error:
+        raise ValueError("out of range") from error
 
 
 class Clock(Protocol):

@@ -63,13 +63,25 @@ def claim(tx: Tx, request: Request | None, subject_id: str, *, now: datetime) ->
     table = cast(Table, RequestKey.__table__)
     if dialect.insert_new(tx.session, table, [row], returning=[table.c.id]):
         return None
+    return find(tx, request)
+
+
+def find(tx: Tx, request: Request | None) -> str | None:
+    """The id that an earlier request with this key made, or None when the key is new.
+
+    Raises AppError `idempotency_conflict` when the earlier request had another input.
+    """
+    if request is None:
+        return None
     earlier = tx.session.scalars(
         select(RequestKey).where(
             RequestKey.user_pk == request.user_pk,
             RequestKey.operation == request.operation,
             RequestKey.key == request.key,
         )
-    ).one()
+    ).one_or_none()
+    if earlier is None:
+        return None
     if earlier.fingerprint != request.fingerprint:
         raise AppError("idempotency_conflict", field="idempotency_key")
     return earlier.subject_id

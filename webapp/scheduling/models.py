@@ -18,10 +18,10 @@ from webapp.scheduling.lifecycle import (
     Trigger,
     WaitReason,
 )
-from webapp.store.base import Base, enum_type
+from webapp.store.base import Base, enum_type, partial_index
 from webapp.store.texts import WorkText
 
-_DUE = text("next_run_at IS NOT NULL")
+_DUE = text("due_at IS NOT NULL")
 _OPEN_RUN = text("status IN ('queued', 'delivered', 'running')")
 _SCHEDULED_RUN = text("trigger = 'scheduled'")
 _OPEN_ALERT = text("resolved_at IS NULL")
@@ -36,7 +36,7 @@ class Schedule(Base):
         Index("ix_schedules_network_pk_updated_at", "network_pk", "updated_at"),
         Index("ix_schedules_target", "target_kind", "target_pk"),
         Index("ix_schedules_sponsor_pk", "sponsor_pk"),
-        Index("ix_schedules_resume_at", "resume_at", sqlite_where=_RESUMING, postgresql_where=_RESUMING),
+        partial_index("ix_schedules_resume_at", "resume_at", where=_RESUMING),
         Index("uq_schedules_short_id", "network_pk", "short_id", unique=True),
     )
 
@@ -89,18 +89,18 @@ class Schedule(Base):
 class ScheduleDue(Base):
     """What the engine reads and moves for every slot: narrow, so that many fit on a page of the disk.
 
+    `due_at` is when the engine looks at it next: `next_run_at`, or later after a failure to handle it.
     `claim_seq` is compared and set by every claim and by settling; `claimed_through` is the newest slot that
     was ever claimed and never goes back, so that a clock set back fires nothing twice.
     """
 
     __tablename__ = "schedule_due"
     __table_args__ = (
-        Index(
-            "ix_schedule_due_next",
+        partial_index(
+            "ix_schedule_due_due_at",
             "network_pk",
-            "next_run_at",
-            sqlite_where=_DUE,
-            postgresql_where=_DUE,
+            "due_at",
+            where=_DUE,
         ),
     )
 
@@ -111,6 +111,7 @@ class ScheduleDue(Base):
     next_run_at: Mapped[datetime | None]
     claimed_through: Mapped[datetime | None]
     claim_seq: Mapped[int] = mapped_column(default=0)
+    due_at: Mapped[datetime | None]
     claim_not_before: Mapped[datetime | None]
     claim_failures: Mapped[int] = mapped_column(Integer, default=0)
     last_run_at: Mapped[datetime | None]
@@ -127,17 +128,16 @@ class Run(Base):
 
     __tablename__ = "runs"
     __table_args__ = (
-        Index(
+        partial_index(
             "uq_runs_slot",
             "schedule_pk",
             "scheduled_for",
             unique=True,
-            sqlite_where=_SCHEDULED_RUN,
-            postgresql_where=_SCHEDULED_RUN,
+            where=_SCHEDULED_RUN,
         ),
         Index("ix_runs_history", "schedule_pk", "scheduled_for", "id"),
         Index("ix_runs_network", "network_pk", "scheduled_for", "id"),
-        Index("ix_runs_open", "schedule_pk", "id", sqlite_where=_OPEN_RUN, postgresql_where=_OPEN_RUN),
+        partial_index("ix_runs_open", "schedule_pk", "id", where=_OPEN_RUN),
         Index("ix_runs_created_at", "created_at"),
     )
 
@@ -182,14 +182,13 @@ class Alert(Base):
 
     __tablename__ = "alerts"
     __table_args__ = (
-        Index(
+        partial_index(
             "uq_alerts_open",
             "network_pk",
             "kind",
             "subject_id",
             unique=True,
-            sqlite_where=_OPEN_ALERT,
-            postgresql_where=_OPEN_ALERT,
+            where=_OPEN_ALERT,
         ),
     )
 

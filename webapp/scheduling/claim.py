@@ -1,0 +1,617 @@
+"""Due schedules become runs: exactly once per slot, in batches, in one transaction each.
+
+Lock first, compute inside: what is decided is decided on rows that nobody else can change meanwhile. The
+unique key of (schedule, slot) and the compare-and-set of `claim_seq` hold even where row locks do not.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from sqlalchemy import Table, bindparam, exists, func, select, update
+from sqlalchemy.orm import Session
+
+from webapp.events import outbox
+from webapp.identity.models import Network
+from webapp.ids import scheduled_run_id, task_id_of_run
+from webapp.scheduling import alerts, policy, steps
+from webapp.scheduling.admission import load_admission, load_targets
+from webapp.scheduling.lifecycle import (
+    OPEN,
+    RunStatus,
+    ScheduleStatus,
+    TargetKind,
+    Trigger,
+    WaitReason,
+)
+from webapp.scheduling.models import Run, Schedule, ScheduleDue
+from webapp.scheduling.plans import is_once, plan_of
+from webapp.scheduling.policy import Admission, Fate, OpenRun, Slots
+from webapp.scheduling.target import Dispatch, TargetFacts, target_for
+from webapp.store import dialect
+from webapp.store.transaction import Tx, operation
+from webapp.timetable import Plan
+
+POISON_FIRST_DELAY = timedelta(seconds=5)
+POISON_MAX_DELAY = timedelta(minutes=10)
+POISON_STRIKES = 10
+_IDS_IN_AN_EVENT = 100
+
+_due = cast(Table, ScheduleDue.__table__)
+_runs = cast(Table, Run.__table__)
+
+
+class LostRace(Exception):
+    """Somebody else moved a claimed row; the transaction must not stand."""
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """What a batch did. `oldest_slot` is the oldest slot that was claimed, for the lag."""
+
+    schedules: int = 0
+    dispatched: int = 0
+    skipped: int = 0
+    queued: int = 0
+    failed: int = 0
+    slots: int = 0
+    oldest_slot: datetime | None = None
+    last_network_pk: int = 0
+    schedule_pks: tuple[int, ...] = ()
+
+
+@dataclass
+class Decision:
+    """What is to be written for one schedule; `runs` are rows, `dispatch` names those that become work."""
+
+    definition: Any
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    dispatch: list[str] = field(default_factory=list)
+    expire: tuple[OpenRun, ...] = ()
+    supersede: tuple[OpenRun, ...] = ()
+    next_run_at: datetime | None = None
+    claimed_through: datetime | None = None
+    last_run_at: datetime | None = None
+    skips_in_a_row: int = 0
+    slots: int = 0
+    refused: str | None = None
+    alert_blocker: OpenRun | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that deciding needs, loaded as sets."""
+
+    open_runs: Mapping[int, Sequence[OpenRun]]
+    targets: Mapping[tuple[TargetKind, int], TargetFacts]
+    admission: Mapping[int, Admission]
+
+
+# --- Operations: each one transaction ---
+
+
+@operation
+def claim_batch(tx: Tx, *, limit: int, after_network_pk: int, now: datetime) -> Claimed:
+    """Claim up to `limit` due schedules, every network that has due work in its turn.
+
+    `after_network_pk` is the network served last; the answer says which one to pass next time. Raises
+    whatever handling one of them raises: the caller then takes them one by one.
+    """
+    pks, last_network_pk = _lock_due_batch(tx, limit, after_network_pk, now)
+    claimed = _claim(tx, pks, now=now)
+    return replace(claimed, last_network_pk=last_network_pk, schedule_pks=tuple(pks))
+
+
+@operation
+def due_keys(tx: Tx, *, limit: int, after_network_pk: int, now: datetime) -> tuple[int, ...]:
+    """The keys of the schedules that a batch would claim; for taking a failed batch apart."""
+    return tuple(_lock_due_batch(tx, limit, after_network_pk, now)[0])
+
+
+@operation
+def claim_one(tx: Tx, schedule_pk: int, *, now: datetime) -> Claimed:
+    """Claim one schedule by itself, if it is (still) due."""
+    statement = (
+        select(ScheduleDue.schedule_pk)
+        .where(ScheduleDue.schedule_pk == schedule_pk, ScheduleDue.due_at <= now)
+        .with_for_update(skip_locked=True)
+    )
+    return _claim(tx, list(tx.session.scalars(statement)), now=now)
+
+
+@operation
+def set_aside(tx: Tx, schedule_pk: int, *, now: datetime) -> None:
+    """Put a schedule whose handling raised aside for a growing while; after ten times, stop it.
+
+    Its slot is not moved, so nothing is lost; it can neither stop the loop nor starve the others.
+    """
+    schedule = steps.lock_schedule(tx, schedule_pk)
+    if schedule.status is not ScheduleStatus.ACTIVE or schedule.due.next_run_at is None:
+        return
+    strikes = schedule.due.claim_failures
+    if strikes + 1 >= POISON_STRIKES:
+        steps.stop(tx, schedule, "internal_error", now=now)
+        return
+    delay = min(POISON_FIRST_DELAY * 2**strikes, POISON_MAX_DELAY)
+    steps.hold_slot(schedule, until=now + delay)
+
+
+# --- Locking what is due ---
+
+
+def _lock_due_batch(tx: Tx, limit: int, after_network_pk: int, now: datetime) -> tuple[list[int], int]:
+    networks = _networks_with_due(tx.session, now)
+    if not networks:
+        return [], after_network_pk
+    # In turn: those behind the one served last come first, and each gets an equal share of the batch.
+    networks = [pk for pk in networks if pk > after_network_pk] + [
+        pk for pk in networks if pk <= after_network_pk
+    ]
+    networks = networks[:limit]
+    pks: list[int] = []
+    for place, network_pk in enumerate(networks):
+        share = -(-(limit - len(pks)) // (len(networks) - place))
+        statement = (
+            select(ScheduleDue.schedule_pk)
+            .where(ScheduleDue.network_pk == network_pk, ScheduleDue.due_at <= now)
+            .order_by(ScheduleDue.due_at)
+            .limit(share)
+            .with_for_update(skip_locked=True)
+        )
+        pks.extend(tx.session.scalars(statement))
+    return pks, networks[-1]
+
+
+def _networks_with_due(session: Session, now: datetime) -> list[int]:
+    due = exists().where(ScheduleDue.network_pk == Network.id, ScheduleDue.due_at <= now)
+    return list(session.scalars(select(Network.id).where(due).order_by(Network.id)))
+
+
+# --- Reading, deciding, writing ---
+
+
+def _claim(tx: Tx, pks: Sequence[int], *, now: datetime) -> Claimed:
+    if not pks:
+        return Claimed()
+    definitions = load_definitions(tx.session, pks)
+    facts = load_facts(tx.session, definitions)
+    decisions = [decide(definition, facts, now=now) for definition in definitions]
+    dispatched = write(tx, decisions, facts, now=now)
+    _advance(tx, decisions)
+    _follow_up(tx, decisions, now=now)
+    return _count(decisions, dispatched)
+
+
+def load_definitions(session: Session, pks: Sequence[int]) -> Sequence[Any]:
+    """The columns of these schedules with their due rows (`seq`, `next_run_at`, …), as plain rows."""
+    statement = (
+        select(
+            *(column for column in cast(Table, Schedule.__table__).columns),
+            ScheduleDue.next_run_at,
+            ScheduleDue.claimed_through,
+            ScheduleDue.claim_seq,
+            ScheduleDue.last_run_at,
+            ScheduleDue.dispatched_count,
+            ScheduleDue.skips_in_a_row,
+        )
+        .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
+        .where(Schedule.id.in_(pks))
+    )
+    return session.execute(statement).all()
+
+
+def load_facts(session: Session, definitions: Sequence[Any]) -> Facts:
+    """Open runs, targets and sponsors of these schedules: a few statements, whatever their number."""
+    targets = load_targets(session, definitions)
+    return Facts(
+        open_runs=_load_open_runs(session, definitions),
+        targets=targets,
+        admission=load_admission(session, definitions, targets),
+    )
+
+
+def _load_open_runs(session: Session, definitions: Iterable[Any]) -> dict[int, list[OpenRun]]:
+    kinds = {definition.id: definition.target_kind for definition in definitions}
+    columns = (
+        Run.id,
+        Run.run_id,
+        Run.schedule_pk,
+        Run.trigger,
+        Run.status,
+        Run.task_id,
+        Run.turn_id,
+        Run.backlog,
+        Run.created_at,
+        Run.scheduled_for,
+    )
+    statement = (
+        select(*columns)
+        .where(Run.schedule_pk.in_(kinds), Run.status.in_(OPEN))
+        .order_by(Run.scheduled_for, Run.id)
+    )
+    rows = session.execute(statement).all()
+    dispatched: dict[TargetKind, list[int]] = defaultdict(list)
+    for row in rows:
+        if row.task_id or row.turn_id:
+            dispatched[kinds[row.schedule_pk]].append(row.id)
+    progress = {
+        pk: facts
+        for kind, keys in dispatched.items()
+        for pk, facts in target_for(kind).progress(session, keys).items()
+    }
+    found: dict[int, list[OpenRun]] = defaultdict(list)
+    for row in rows:
+        work = progress.get(row.id)
+        found[row.schedule_pk].append(
+            OpenRun(
+                pk=row.id,
+                run_id=row.run_id,
+                trigger=row.trigger,
+                status=row.status,
+                dispatched=bool(row.task_id or row.turn_id),
+                backlog=row.backlog,
+                created_at=row.created_at,
+                scheduled_for=row.scheduled_for,
+                received=work.received if work else False,
+                acknowledged=work.acknowledged if work else False,
+                heard_at=work.heard_at if work else None,
+            )
+        )
+    return found
+
+
+def decide(definition: Any, facts: Facts, *, now: datetime) -> Decision:
+    """What becomes of the due slots of one schedule.
+
+    Raises TimetableError when its stored timetable cannot be read.
+    """
+    plan = plan_of(definition)
+    due = policy.due_slots(plan, definition.next_run_at, now)
+    open_runs = facts.open_runs.get(definition.id, ())
+    misfire = policy.misfire(
+        plan,
+        due,
+        now=now,
+        policy=definition.misfire_policy,
+        grace=timedelta(seconds=definition.misfire_grace_seconds),
+        catch_up_limit=_room_for_catching_up(definition, open_runs),
+        draining=any(run.backlog for run in open_runs),
+    )
+    decision = Decision(
+        definition,
+        claimed_through=steps.max_instant(definition.claimed_through, due.newest),
+        last_run_at=definition.last_run_at,
+        skips_in_a_row=definition.skips_in_a_row,
+        slots=due.count,
+    )
+    if misfire.skipped is not None:
+        decision.runs.append(
+            _born(definition, misfire.skipped, RunStatus.SKIPPED, "misfire_skipped", now=now)
+        )
+    refusal = policy.refusal(facts.admission[definition.id])
+    if misfire.run is not None:
+        _decide_slot(decision, misfire.run, plan, open_runs, refusal, now=now)
+    elif misfire.backlog:
+        _decide_backlog(decision, misfire.backlog, plan, open_runs, refusal, now=now)
+    decision.next_run_at = _following(decision, plan, now)
+    return decision
+
+
+def _room_for_catching_up(definition: Any, open_runs: Sequence[OpenRun]) -> int:
+    if definition.max_runs is None:
+        return int(definition.catch_up_limit)
+    waiting = sum(1 for run in open_runs if run.trigger is Trigger.SCHEDULED and not run.dispatched)
+    left = int(definition.max_runs) - int(definition.dispatched_count) - waiting
+    return max(1, min(int(definition.catch_up_limit), left))
+
+
+def _decide_slot(
+    decision: Decision,
+    slots: Slots,
+    plan: Plan,
+    open_runs: Sequence[OpenRun],
+    refusal: str | None,
+    *,
+    now: datetime,
+) -> None:
+    definition = decision.definition
+    overlap = policy.overlap(
+        open_runs,
+        policy=definition.overlap_policy,
+        trigger=Trigger.SCHEDULED,
+        once=is_once(definition),
+        now=now,
+        period=steps.period_after(plan, slots.slot) if open_runs else None,
+    )
+    decision.expire = overlap.expire
+    decision.supersede = overlap.supersede
+    if overlap.fate is Fate.SKIP:
+        _skip_for(decision, slots, cast(OpenRun, overlap.blocker), now=now)
+        return
+    run = steps.run_row(
+        definition,
+        run_id=scheduled_run_id(definition.schedule_id, slots.slot),
+        slots=slots,
+        trigger=Trigger.SCHEDULED,
+        actor=steps.WORKER,
+        now=now,
+    )
+    decision.runs.append(run)
+    if overlap.fate is Fate.WAIT:
+        run |= {
+            "wait_reason": WaitReason.PREVIOUS_RUN_ACTIVE,
+            "blocked_by": overlap.blocker.run_id if overlap.blocker else None,
+            "blocker_received": overlap.blocker.received if overlap.blocker else None,
+        }
+    else:
+        _start_or_fail(decision, run, refusal, now=now)
+
+
+def _start_or_fail(decision: Decision, run: dict[str, Any], refusal: str | None, *, now: datetime) -> None:
+    if refusal is not None:
+        run |= {"status": RunStatus.FAILED, "error_code": refusal, "completed_at": now}
+        decision.refused = refusal
+        return
+    run |= {"wait_reason": WaitReason.NOT_FETCHED, "task_id": task_id_of_run(run["run_id"])}
+    decision.dispatch.append(run["run_id"])
+    decision.last_run_at = steps.max_instant(decision.last_run_at, run["scheduled_for"])
+    decision.skips_in_a_row = 0
+
+
+def _skip_for(decision: Decision, slots: Slots, blocker: OpenRun, *, now: datetime) -> None:
+    run = _born(decision.definition, slots, RunStatus.SKIPPED, "previous_run_active", now=now)
+    run |= {"blocked_by": blocker.run_id, "blocker_received": blocker.received}
+    decision.runs.append(run)
+    decision.skips_in_a_row += 1
+    if decision.skips_in_a_row == policy.SKIPS_BEFORE_ALERT:
+        decision.alert_blocker = blocker
+
+
+def _decide_backlog(
+    decision: Decision,
+    backlog: Sequence[datetime],
+    plan: Plan,
+    open_runs: Sequence[OpenRun],
+    refusal: str | None,
+    *,
+    now: datetime,
+) -> None:
+    definition = decision.definition
+    overlap = policy.overlap(
+        open_runs,
+        policy=definition.overlap_policy,
+        trigger=Trigger.SCHEDULED,
+        once=is_once(definition),
+        now=now,
+        period=steps.period_after(plan, backlog[-1]) if open_runs else None,
+        backlog=True,
+    )
+    decision.expire = overlap.expire
+    if overlap.fate is Fate.SKIP:
+        standing = Slots(backlog[-1]).joined_by_older(len(backlog) - 1, backlog[0])
+        _skip_for(decision, standing, cast(OpenRun, overlap.blocker), now=now)
+        return
+    draining = any(run.backlog for run in open_runs)
+    for place, slot in enumerate(backlog):
+        run = steps.run_row(
+            definition,
+            run_id=scheduled_run_id(definition.schedule_id, slot),
+            slots=Slots(slot),
+            trigger=Trigger.SCHEDULED,
+            actor=steps.WORKER,
+            now=now,
+        )
+        run |= {"backlog": True}
+        decision.runs.append(run)
+        if refusal is not None or (place == 0 and not draining and overlap.fate is Fate.DISPATCH):
+            _start_or_fail(decision, run, refusal, now=now)
+        else:
+            run |= {"wait_reason": WaitReason.CATCH_UP}
+
+
+def _born(definition: Any, slots: Slots, status: RunStatus, code: str, *, now: datetime) -> dict[str, Any]:
+    run = steps.run_row(
+        definition,
+        run_id=scheduled_run_id(definition.schedule_id, slots.slot),
+        slots=slots,
+        trigger=Trigger.SCHEDULED,
+        actor=steps.WORKER,
+        now=now,
+    )
+    return run | {"status": status, "error_code": code, "completed_at": now}
+
+
+def _following(decision: Decision, plan: Plan, now: datetime) -> datetime | None:
+    definition = decision.definition
+    if definition.max_runs is not None:
+        dispatched = definition.dispatched_count + len(decision.dispatch)
+        if dispatched >= definition.max_runs:
+            return None
+    return plan.next_after(steps.max_instant(decision.claimed_through, now))
+
+
+def write(tx: Tx, decisions: Sequence[Decision], facts: Facts, *, now: datetime) -> int:
+    """Insert the runs, close what they displace, and have the targets write their work.
+
+    A run that is there already is left alone (its slot was claimed by somebody who won the race). Returns
+    how many runs were dispatched.
+    """
+    _close_displaced(tx, decisions, now=now)
+    rows = [row for decision in decisions for row in decision.runs]
+    inserted = dict(
+        dialect.insert_new(tx.session, _runs, rows, returning=[_runs.c.run_id, _runs.c.id]) if rows else []
+    )
+    dispatches: dict[TargetKind, list[Dispatch]] = defaultdict(list)
+    for decision in decisions:
+        definition = decision.definition
+        decision.dispatch = [run_id for run_id in decision.dispatch if run_id in inserted]
+        for run_id in decision.dispatch:
+            dispatches[definition.target_kind].append(dispatch_of(definition, inserted[run_id], run_id))
+        _refresh_alias(tx, decision, facts)
+    for kind, group in dispatches.items():
+        target_for(kind).write(tx, group, now=now)
+    _ring(tx, decisions, now=now)
+    return sum(len(group) for group in dispatches.values())
+
+
+def dispatch_of(definition: Any, run_pk: int, run_id: str) -> Dispatch:
+    """What the target must know of a run of this schedule."""
+    return Dispatch(
+        run_pk=run_pk,
+        run_id=run_id,
+        network_pk=definition.network_pk,
+        target_pk=definition.target_pk,
+        text_pk=definition.text_pk,
+        priority_rank=definition.priority_rank,
+        ttl_seconds=definition.ttl_seconds,
+        max_run_seconds=definition.max_run_seconds,
+        sponsor_pk=definition.sponsor_pk,
+    )
+
+
+def _close_displaced(tx: Tx, decisions: Sequence[Decision], *, now: datetime) -> None:
+    for decision in decisions:
+        expire = _runs_by_key(tx, decision.expire)
+        if expire:
+            kind = decision.definition.target_kind
+            target_for(kind).expire(tx, expire, code="blocker_timed_out", now=now)
+            for run in expire:
+                steps.close_run(tx, run, RunStatus.EXPIRED, code="blocker_timed_out", now=now)
+        for run in _runs_by_key(tx, decision.supersede):
+            steps.close_run(tx, run, RunStatus.SKIPPED, code="superseded", now=now)
+
+
+def _runs_by_key(tx: Tx, runs: Sequence[OpenRun]) -> Sequence[Run]:
+    if not runs:
+        return ()
+    return tx.session.scalars(select(Run).where(Run.id.in_([run.pk for run in runs]))).all()
+
+
+def _refresh_alias(tx: Tx, decision: Decision, facts: Facts) -> None:
+    definition = decision.definition
+    target = facts.targets.get((definition.target_kind, definition.target_pk))
+    if decision.dispatch and target is not None and target.alias != definition.target_alias:
+        tx.session.execute(
+            update(Schedule).where(Schedule.id == definition.id).values(target_alias=target.alias)
+        )
+
+
+def _ring(tx: Tx, decisions: Sequence[Decision], *, now: datetime) -> None:
+    by_network: dict[int, list[Decision]] = defaultdict(list)
+    for decision in decisions:
+        by_network[decision.definition.network_pk].append(decision)
+    for network_pk, group in by_network.items():
+        for start in range(0, len(group), _IDS_IN_AN_EVENT):
+            part = group[start : start + _IDS_IN_AN_EVENT]
+            data = {
+                "schedules": [decision.definition.schedule_id for decision in part],
+                "runs": [row["run_id"] for decision in part for row in decision.runs][:_IDS_IN_AN_EVENT],
+            }
+            outbox.emit(tx, network_pk, "run", data, now=now)
+
+
+def _advance(tx: Tx, decisions: Sequence[Decision]) -> None:
+    statement = (
+        update(_due)
+        .where(_due.c.schedule_pk == bindparam("key"), _due.c.claim_seq == bindparam("seen"))
+        .values(
+            next_run_at=bindparam("next"),
+            due_at=bindparam("next"),
+            claimed_through=bindparam("through"),
+            claim_seq=_due.c.claim_seq + 1,
+            claim_not_before=None,
+            claim_failures=0,
+            last_run_at=bindparam("last"),
+            dispatched_count=_due.c.dispatched_count + bindparam("dispatched"),
+            skips_in_a_row=bindparam("skips"),
+        )
+    )
+    moved = tx.session.connection().execute(
+        statement,
+        [
+            {
+                "key": decision.definition.id,
+                "seen": decision.definition.claim_seq,
+                "next": decision.next_run_at,
+                "through": decision.claimed_through,
+                "last": decision.last_run_at,
+                "dispatched": len(decision.dispatch),
+                "skips": decision.skips_in_a_row,
+            }
+            for decision in decisions
+        ],
+    )
+    if moved.rowcount != len(decisions):
+        raise LostRace
+
+
+def _follow_up(tx: Tx, decisions: Sequence[Decision], *, now: datetime) -> None:
+    """What a claim means for the state of a schedule: rare, so it is done row by row."""
+    for decision in decisions:
+        definition = decision.definition
+        if decision.alert_blocker is not None:
+            alerts.raise_alert(
+                tx,
+                definition.network_pk,
+                "blocked",
+                definition.schedule_id,
+                "previous_run_active",
+                schedule_pk=definition.id,
+                detail={"run_id": decision.alert_blocker.run_id, "received": decision.alert_blocker.received},
+                now=now,
+            )
+        elif decision.dispatch and definition.skips_in_a_row >= policy.SKIPS_BEFORE_ALERT:
+            alerts.resolve_alerts(tx, definition.network_pk, definition.schedule_id, kind="blocked", now=now)
+        ended = [row["run_id"] for row in decision.runs if row["completed_at"] is not None]
+        if decision.refused is not None or (ended and decision.next_run_at is None):
+            _account_for_ends(tx, definition.id, ended, now=now)
+        elif decision.next_run_at is None and not decision.dispatch:
+            steps.complete_if_over(tx, steps.load_locked(tx, definition.id), now=now)
+
+
+def _account_for_ends(tx: Tx, schedule_pk: int, run_ids: Sequence[str], *, now: datetime) -> None:
+    schedule = steps.load_locked(tx, schedule_pk)
+    runs = tx.session.scalars(select(Run).where(Run.run_id.in_(run_ids)).order_by(Run.scheduled_for)).all()
+    for run in runs:
+        steps.after_end(tx, schedule, run, now=now)
+
+
+def _count(decisions: Sequence[Decision], dispatched: int) -> Claimed:
+    rows = [row for decision in decisions for row in decision.runs]
+
+    def having(status: RunStatus) -> int:
+        return sum(1 for row in rows if row["status"] is status)
+
+    return Claimed(
+        schedules=len(decisions),
+        dispatched=dispatched,
+        skipped=having(RunStatus.SKIPPED),
+        queued=having(RunStatus.QUEUED) - dispatched,
+        failed=having(RunStatus.FAILED),
+        slots=sum(decision.slots for decision in decisions),
+        oldest_slot=min(decision.definition.next_run_at for decision in decisions),
+    )
+
+
+def next_due_at(session: Session) -> datetime | None:
+    """When the next schedule falls due, over all networks: one look into the index for each network."""
+    first = (
+        select(ScheduleDue.due_at)
+        .where(ScheduleDue.network_pk == Network.id, ScheduleDue.due_at.is_not(None))
+        .order_by(ScheduleDue.due_at)
+        .limit(1)
+        .correlate(Network)
+        .scalar_subquery()
+    )
+    instants = [instant for instant in session.scalars(select(first).select_from(Network)) if instant]
+    return min(instants, default=None)
+
+
+def backlog_size(session: Session, now: datetime) -> int:
+    """How many schedules are due and not claimed."""
+    statement = select(func.count()).select_from(ScheduleDue).where(ScheduleDue.due_at <= now)
+    return int(session.scalar(statement) or 0)

@@ -1,0 +1,473 @@
+"""What may be done to a schedule and its runs inside somebody else's transaction.
+
+The row in `schedule_due` is the schedule's lock: whoever changes a schedule or its runs takes it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from sqlalchemy import Table, select
+from sqlalchemy.orm import joinedload
+
+from webapp import audit
+from webapp.events import outbox
+from webapp.ids import scheduled_run_id
+from webapp.scheduling import alerts, policy
+from webapp.scheduling.admission import load_admission, load_targets
+from webapp.scheduling.lifecycle import (
+    OPEN,
+    RUN_MOVES,
+    SCHEDULE_MOVES,
+    UNACKNOWLEDGED,
+    RunStatus,
+    ScheduleStatus,
+    TargetKind,
+    Trigger,
+)
+from webapp.scheduling.models import Run, Schedule, ScheduleDue
+from webapp.scheduling.plans import is_once, plan_of
+from webapp.scheduling.target import target_for
+from webapp.store import dialect
+from webapp.store.transaction import Tx
+from webapp.timetable import Plan, TimetableError
+
+WORKER = "worker"
+_IDS_IN_AN_EVENT = 100
+
+# What becomes of work that nobody has taken up when its schedule changes its state.
+WITHDRAWN_AS = {
+    ScheduleStatus.PAUSED: "schedule_paused",
+    ScheduleStatus.CANCELLED: "schedule_cancelled",
+    ScheduleStatus.NEEDS_ATTENTION: "schedule_stopped",
+}
+# Ends of a once's run that complete nothing: the event behind them has set the status already.
+_COMPLETES_NOTHING = frozenset(
+    {"schedule_paused", "schedule_stopped", "schedule_changed", "mandate_paused", "mandate_revoked"}
+)
+
+
+def lock_schedule(tx: Tx, schedule_pk: int) -> Schedule:
+    """Lock a schedule and read it as it now is, with its due row, text and sponsor."""
+    lock_due(tx, [schedule_pk])
+    return load_locked(tx, schedule_pk)
+
+
+def lock_due(tx: Tx, schedule_pks: Iterable[int]) -> None:
+    """Lock several schedules, in the order of their keys so that two callers never wait in a ring."""
+    statement = (
+        select(ScheduleDue.schedule_pk)
+        .where(ScheduleDue.schedule_pk.in_(sorted(schedule_pks)))
+        .order_by(ScheduleDue.schedule_pk)
+        .with_for_update()
+    )
+    tx.session.execute(statement).all()
+
+
+def load_locked(tx: Tx, schedule_pk: int) -> Schedule:
+    """Read a schedule whose lock is held."""
+    statement = (
+        select(Schedule)
+        .where(Schedule.id == schedule_pk)
+        .options(joinedload(Schedule.due), joinedload(Schedule.text), joinedload(Schedule.sponsor))
+        .execution_options(populate_existing=True)
+    )
+    return tx.session.execute(statement).unique().scalar_one()
+
+
+def open_runs(tx: Tx, schedule_pk: int) -> Sequence[Run]:
+    """The open runs of a locked schedule, in the order of their slots."""
+    statement = (
+        select(Run)
+        .where(Run.schedule_pk == schedule_pk, Run.status.in_(OPEN))
+        .order_by(Run.scheduled_for, Run.id)
+        .execution_options(populate_existing=True)
+    )
+    return tx.session.scalars(statement).all()
+
+
+def tell(tx: Tx, schedule: Schedule, runs: Iterable[str] = (), *, now: datetime) -> None:
+    """Ring for a schedule and some of its runs (public ids)."""
+    run_ids = list(runs)
+    for start in range(0, max(1, len(run_ids)), _IDS_IN_AN_EVENT):
+        data: dict[str, Any] = {"schedules": [schedule.schedule_id]}
+        if run_ids:
+            data["runs"] = run_ids[start : start + _IDS_IN_AN_EVENT]
+        outbox.emit(tx, schedule.network_pk, "run" if run_ids else "schedule", data, now=now)
+
+
+# --- Runs ---
+
+
+def close_run(
+    tx: Tx,
+    run: Run,
+    status: RunStatus,
+    *,
+    code: str | None,
+    message: str | None = None,
+    result: str | None = None,
+    now: datetime,
+) -> None:
+    """Give an open run its end. Raises RuntimeError for a move that the lifecycle does not know."""
+    if status not in RUN_MOVES[run.status]:
+        raise RuntimeError(f"a {run.status} run cannot become {status}")
+    run.status = status
+    run.wait_reason = None
+    run.error_code = code
+    run.error_message = message[:500] if message else None
+    run.result = result
+    run.completed_at = now
+    tx.session.flush()
+
+
+def withdraw(
+    tx: Tx,
+    schedule: Schedule,
+    code: str,
+    *,
+    actor: str,
+    scheduled_only: bool = False,
+    now: datetime,
+) -> list[Run]:
+    """Take back all work of a locked schedule that nobody has acknowledged; its runs end cancelled."""
+    runs = [
+        run
+        for run in open_runs(tx, schedule.id)
+        if run.status in UNACKNOWLEDGED and not (scheduled_only and run.trigger is not Trigger.SCHEDULED)
+    ]
+    if not runs:
+        return []
+    target_for(schedule.target_kind).withdraw(
+        tx, [run for run in runs if is_dispatched(run)], code=code, actor=actor, now=now
+    )
+    for run in runs:
+        close_run(tx, run, RunStatus.CANCELLED, code=code, now=now)
+    tell(tx, schedule, [run.run_id for run in runs], now=now)
+    return runs
+
+
+def is_dispatched(run: Run) -> bool:
+    """Whether there is work for this run at its target."""
+    return run.task_id is not None or run.turn_id is not None
+
+
+def account_for_due(tx: Tx, schedule: Schedule, code: str, *, now: datetime) -> None:
+    """Record the slots of a locked schedule that fell due and were not claimed, as one skipped run."""
+    due = schedule.due
+    if due.next_run_at is None or due.next_run_at > now:
+        return
+    try:
+        slots = policy.due_slots(plan_of(schedule), due.next_run_at, now)
+    except TimetableError:
+        # The plan is unreadable, but the slot that is due was computed when it was not.
+        slots = policy.DueSlots(1, due.next_run_at, due.next_run_at, None)
+    record_skipped(
+        tx,
+        schedule,
+        policy.Slots(slots.newest).joined_by_older(slots.count - 1, slots.oldest),
+        code,
+        now=now,
+    )
+    due.claimed_through = max_instant(due.claimed_through, slots.newest)
+
+
+def record_skipped(tx: Tx, schedule: Schedule, slots: policy.Slots, code: str, *, now: datetime) -> None:
+    """Write one skipped run that stands for `slots`; a slot that has its run keeps it."""
+    run_id = scheduled_run_id(schedule.schedule_id, slots.slot)
+    table = cast(Table, Run.__table__)
+    row = run_row(schedule, run_id=run_id, slots=slots, trigger=Trigger.SCHEDULED, actor=WORKER, now=now)
+    row |= {"status": RunStatus.SKIPPED, "error_code": code, "completed_at": now}
+    dialect.insert_new(tx.session, table, [row])
+    tell(tx, schedule, [run_id], now=now)
+
+
+def run_row(
+    definition: Any, *, run_id: str, slots: policy.Slots, trigger: Trigger, actor: str, now: datetime
+) -> dict[str, Any]:
+    """The columns of a new run of `definition` (a schedule, or a row with its columns), still open."""
+    return {
+        "run_id": run_id,
+        "schedule_pk": definition.id,
+        "network_pk": definition.network_pk,
+        "scheduled_for": slots.slot,
+        "trigger": trigger,
+        "actor": actor,
+        "missed_count": slots.missed_count,
+        "missed_since": slots.missed_since,
+        "status": RunStatus.QUEUED,
+        "wait_reason": None,
+        "backlog": False,
+        "error_code": None,
+        "blocked_by": None,
+        "blocker_received": None,
+        "task_id": None,
+        "attempt": 1,
+        "schedule_revision": definition.revision,
+        "timetable_version": definition.timetable_version,
+        "text_pk": definition.text_pk,
+        "target_pk": definition.target_pk,
+        "target_id": definition.target_id,
+        "target_alias": definition.target_alias,
+        "created_at": now,
+        "completed_at": None,
+    }
+
+
+def max_instant(one: datetime | None, other: datetime) -> datetime:
+    """The later of two instants, of which the first may be missing."""
+    return other if one is None else max(one, other)
+
+
+# --- The next slot ---
+
+
+def next_slot(plan: Plan, due: ScheduleDue, *, max_runs: int | None, now: datetime) -> datetime | None:
+    """The next slot after now that was never claimed, or None when bounds or `max_runs` leave none."""
+    if max_runs is not None and due.dispatched_count >= max_runs:
+        return None
+    return plan.next_after(max_instant(due.claimed_through, now))
+
+
+def set_next(due: ScheduleDue, slot: datetime | None) -> None:
+    """Make `slot` the next one, and forget earlier trouble in handling it."""
+    due.next_run_at = slot
+    due.due_at = slot
+    due.claim_not_before = None
+    due.claim_failures = 0
+
+
+# --- The state of a schedule ---
+
+
+def change_status(
+    tx: Tx,
+    schedule: Schedule,
+    status: ScheduleStatus,
+    *,
+    reason: str | None,
+    actor: str,
+    now: datetime,
+    detail: dict[str, Any] | None = None,
+) -> None:
+    """Move a locked schedule to another state: revision, audit, event and, in trouble, a card.
+
+    Everything but `active` clears the next slot. Raises RuntimeError for a move that is not one.
+    """
+    before = schedule.status
+    if status not in SCHEDULE_MOVES[before]:
+        raise RuntimeError(f"a {before} schedule cannot become {status}")
+    schedule.status = status
+    schedule.status_reason = reason
+    schedule.status_changed_at = now
+    schedule.resume_at = None
+    schedule.resume_by_pk = None
+    if status is not ScheduleStatus.PAUSED:
+        schedule.paused_by_pk = None
+    if status is not ScheduleStatus.ACTIVE:
+        set_next(schedule.due, None)
+        schedule.next_change = None
+    touch(schedule, now=now)
+    audit.record(
+        tx,
+        schedule.network_pk,
+        actor=actor,
+        verb=f"schedule.{status.value}",
+        subject_kind="schedule",
+        subject_id=schedule.schedule_id,
+        detail={"from": before.value, "reason": reason, **definition_in_force(schedule), **(detail or {})},
+        now=now,
+    )
+    if status is ScheduleStatus.NEEDS_ATTENTION:
+        alerts.raise_alert(
+            tx,
+            schedule.network_pk,
+            "needs_attention",
+            schedule.schedule_id,
+            reason or "internal_error",
+            schedule_pk=schedule.id,
+            now=now,
+        )
+    else:
+        alerts.resolve_alerts(tx, schedule.network_pk, schedule.schedule_id, now=now)
+    tell(tx, schedule, now=now)
+
+
+def touch(schedule: Schedule, *, now: datetime) -> None:
+    """Count a change that people must see before they overwrite it."""
+    schedule.revision += 1
+    schedule.updated_at = now
+
+
+def definition_in_force(schedule: Schedule) -> dict[str, Any]:
+    """What is audited with each change, so that every due slot can be derived again later."""
+    return {
+        "timetable": schedule.timetable,
+        "timezone": schedule.timezone,
+        "zone_version": schedule.zone_version,
+        "starts_at": _iso(schedule.starts_at),
+        "ends_at": _iso(schedule.ends_at),
+        "max_runs": schedule.max_runs,
+        "status": schedule.status.value,
+        "next_change": schedule.next_change,
+        "next_run_at": _iso(schedule.due.next_run_at),
+        "revision": schedule.revision,
+    }
+
+
+def _iso(instant: datetime | None) -> str | None:
+    return None if instant is None else instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def leave_active(
+    tx: Tx,
+    schedule: Schedule,
+    status: ScheduleStatus,
+    *,
+    reason: str | None,
+    actor: str,
+    now: datetime,
+    detail: dict[str, Any] | None = None,
+) -> None:
+    """Pause, stop or cancel a locked schedule: due slots are recorded, untouched work is taken back."""
+    code = WITHDRAWN_AS[status]
+    if schedule.status is ScheduleStatus.ACTIVE:
+        account_for_due(tx, schedule, code, now=now)
+    change_status(tx, schedule, status, reason=reason, actor=actor, now=now, detail=detail)
+    withdraw(tx, schedule, code, actor=actor, now=now)
+
+
+def stop(tx: Tx, schedule: Schedule, code: str, *, now: datetime) -> None:
+    """Stop an active schedule because it needs a person; `code` says why."""
+    leave_active(tx, schedule, ScheduleStatus.NEEDS_ATTENTION, reason=code, actor=WORKER, now=now)
+
+
+def complete_if_over(tx: Tx, schedule: Schedule, *, now: datetime) -> None:
+    """Complete an active, locked schedule that has neither a next slot nor an open run."""
+    if schedule.status is not ScheduleStatus.ACTIVE or schedule.due.next_run_at is not None:
+        return
+    if open_runs(tx, schedule.id):
+        return
+    change_status(tx, schedule, ScheduleStatus.COMPLETED, reason=_why_over(schedule), actor=WORKER, now=now)
+
+
+def _why_over(schedule: Schedule) -> str | None:
+    if schedule.max_runs is not None and schedule.due.dispatched_count >= schedule.max_runs:
+        return "max_runs_reached"
+    return "ends_at_reached" if schedule.ends_at is not None else None
+
+
+def after_end(tx: Tx, schedule: Schedule, run: Run, *, now: datetime) -> None:
+    """What the end of a run (just closed) means for its locked schedule: failures, completion, stop."""
+    due = schedule.due
+    due.claim_seq += 1
+    if run.trigger is not Trigger.SCHEDULED:
+        complete_if_over(tx, schedule, now=now)
+        return
+    stale = is_stale(schedule, run)
+    if run.status is RunStatus.COMPLETED and not stale:
+        due.consecutive_failures = 0
+        due.first_failure_at = None
+    elif policy.counts_as_failure(run.status, run.error_code, trigger=run.trigger, stale=stale):
+        due.consecutive_failures += 1
+        due.first_failure_at = due.first_failure_at or now
+    tx.session.flush()
+    too_often = policy.threshold_reached(
+        due.consecutive_failures, schedule.failure_threshold, first_failure_at=due.first_failure_at, now=now
+    )
+    if _ends_a_once(schedule, run):
+        _end_once(tx, schedule, run, too_often=too_often, now=now)
+    elif schedule.status is ScheduleStatus.ACTIVE:
+        if run.error_code is not None and run.error_code in policy.AUTHORITY:
+            stop(tx, schedule, run.error_code, now=now)
+        elif too_often:
+            stop(tx, schedule, "failure_threshold_reached", now=now)
+        else:
+            complete_if_over(tx, schedule, now=now)
+
+
+def is_stale(schedule: Schedule, run: Run) -> bool:
+    """Whether timetable, text or target changed since the run began; a rename makes nothing stale."""
+    return (run.timetable_version, run.text_pk, run.target_pk) != (
+        schedule.timetable_version,
+        schedule.text_pk,
+        schedule.target_pk,
+    )
+
+
+def _ends_a_once(schedule: Schedule, run: Run) -> bool:
+    if run.timetable_version != schedule.timetable_version or run.error_code in _COMPLETES_NOTHING:
+        return False
+    if schedule.status not in (
+        ScheduleStatus.ACTIVE,
+        ScheduleStatus.PAUSED,
+        ScheduleStatus.NEEDS_ATTENTION,
+    ):
+        return False
+    return is_once(schedule)
+
+
+def _end_once(tx: Tx, schedule: Schedule, run: Run, *, too_often: bool, now: datetime) -> None:
+    if run.error_code in policy.AUTHORITY or too_often:
+        reason = run.error_code if run.error_code in policy.AUTHORITY else "failure_threshold_reached"
+        if schedule.status is not ScheduleStatus.NEEDS_ATTENTION:
+            change_status(tx, schedule, ScheduleStatus.NEEDS_ATTENTION, reason=reason, actor=WORKER, now=now)
+        return
+    change_status(tx, schedule, ScheduleStatus.COMPLETED, reason=run.error_code, actor=WORKER, now=now)
+
+
+# --- Hooks for packages that the engine does not know ---
+
+
+def authority_changed(tx: Tx, user_pk: int, network_pk: int | None, now: datetime) -> None:
+    """Stop every active schedule whose sponsor can no longer act; called in the transaction of the change."""
+    statement = select(Schedule.id).where(
+        Schedule.sponsor_pk == user_pk, Schedule.status == ScheduleStatus.ACTIVE
+    )
+    if network_pk is not None:
+        statement = statement.where(Schedule.network_pk == network_pk)
+    _recheck(tx, tx.session.scalars(statement).all(), now=now)
+
+
+def node_changed(tx: Tx, node_pk: int, now: datetime) -> None:
+    """Re-run admission for the active schedules of a node, in the transaction that changed the node."""
+    statement = select(Schedule.id).where(
+        Schedule.target_kind == TargetKind.NODE,
+        Schedule.target_pk == node_pk,
+        Schedule.status == ScheduleStatus.ACTIVE,
+    )
+    _recheck(tx, tx.session.scalars(statement).all(), now=now)
+
+
+def _recheck(tx: Tx, schedule_pks: Sequence[int], *, now: datetime) -> None:
+    lock_due(tx, schedule_pks)
+    schedules = [load_locked(tx, pk) for pk in schedule_pks]
+    facts = load_admission(tx.session, schedules, load_targets(tx.session, schedules))
+    for schedule in schedules:
+        code = policy.refusal(facts[schedule.id])
+        if schedule.status is ScheduleStatus.ACTIVE and code is not None and code in policy.PERMANENT:
+            stop(tx, schedule, code, now=now)
+
+
+def hold_slot(schedule: Schedule, *, until: datetime) -> None:
+    """Look at a schedule whose handling failed again at `until`; its slot stays where it is."""
+    due = schedule.due
+    due.claim_failures += 1
+    due.claim_not_before = until
+    due.due_at = max_instant(due.next_run_at, until)
+
+
+def plan_or_none(schedule: Schedule) -> Plan | None:
+    """The plan of a schedule, or None when its stored timetable cannot be read."""
+    try:
+        return plan_of(schedule)
+    except TimetableError:
+        return None
+
+
+def period_after(plan: Plan, slot: datetime) -> timedelta | None:
+    """The time from `slot` to the one after it, or None when none follows."""
+    following = plan.next_after(slot)
+    return None if following is None else following - slot
