@@ -19,7 +19,7 @@ from tests.support.databases import ROOT
 from tests.support.file_clock import FileClock
 from tests.support.servers import STOP_SECONDS, product_environment
 
-WORKER = "tests.support.run_worker:work"
+RUN_PROGRAM = "tests.support.run_program:run"
 
 
 class Herd:
@@ -44,6 +44,12 @@ class Herd:
         pid = self._started.get(timeout=30)
         self._logs[pid] = log
         return pid
+
+    def start_worker(self, clock: FileClock) -> int:
+        """Fork a child that is the product's worker under a file clock; returns its process id."""
+        return self.start(
+            RUN_PROGRAM, program="scheduler_worker.py", arguments=[], clock_file=str(clock.path)
+        )
 
     def living(self) -> list[int]:
         """The children that have not ended, oldest first."""
@@ -108,7 +114,7 @@ def herd(
     database_url: str,
     folder: Path,
     *,
-    modules: Sequence[str] = ("tests.support.run_worker",),
+    modules: Sequence[str] = ("tests.support.run_program",),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Herd]:
     """A herd whose children see this database; `modules` are imported before any fork.
@@ -141,10 +147,11 @@ def workers(
     *,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Herd]:
-    """A herd of `count` workers under one file clock. `herd.start(WORKER, clock_file=…)` adds another."""
-    with herd(database_url, folder, environment=environment) as running:
+    """A herd of `count` workers under one file clock; `start_worker` adds another."""
+    modules = ["tests.support.run_program", "webapp.worker"]
+    with herd(database_url, folder, modules=modules, environment=environment) as running:
         for _ in range(count):
-            running.start(WORKER, clock_file=str(clock.path))
+            running.start_worker(clock)
         yield running
 
 

@@ -59,16 +59,11 @@ def web(
 ) -> Iterator[WebServer]:
     """Run `python app.py --no-worker` on a migrated database until the block ends.
 
-    With a file clock it is the test entry around the same server. `folder` takes the log; `environment` adds
+    With a file clock the same program runs by a test entry that only hands it the clock. `folder` takes the log; `environment` adds
     `CARILLON_*` variables. At the end SIGTERM must lead to exit status 0 within 20 s.
     """
     port = free_port()
-    arguments = ["--host", HOST, "--port", str(port)]
-    command = (
-        [str(ROOT / "app.py"), "--no-worker", *arguments]
-        if clock is None
-        else ["-m", "tests.support.run_web", "--clock", str(clock.path), *arguments]
-    )
+    command = _command(clock, "app.py", "--no-worker", "--host", HOST, "--port", str(port))
     with _running(command, database_url, folder / f"web-{port}.log", environment) as (process, log):
         server = WebServer(process, log, port)
         _wait_until(lambda: answers(port), server)
@@ -87,11 +82,7 @@ def worker(
 
     As `web`; ready means that it has logged its start, from when on SIGTERM is obeyed.
     """
-    command = (
-        [str(ROOT / "scheduler_worker.py")]
-        if clock is None
-        else ["-m", "tests.support.run_worker", "--clock", str(clock.path)]
-    )
+    command = _command(clock, "scheduler_worker.py")
     log_file = folder / f"worker-{next(_PORTS)}.log"
     with _running(command, database_url, log_file, environment) as (process, log):
         server = Server(process, log)
@@ -134,6 +125,12 @@ def product_environment(database_url: str, more: Mapping[str, str] | None = None
         "CARILLON_SECRET_KEY": SECRET_KEY,
         **(more or {}),
     }
+
+
+def _command(clock: FileClock | None, program: str, *arguments: str) -> list[str]:
+    if clock is None:
+        return [str(ROOT / program), *arguments]
+    return ["-m", "tests.support.run_program", "--clock", str(clock.path), program, *arguments]
 
 
 @contextmanager

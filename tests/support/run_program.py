@@ -1,0 +1,42 @@
+"""Test entry: a program of the product, whole and unchanged but for the clock, which is a file.
+
+The product has no setting for a clock, so this hands one to `create_app`, the one place where it comes in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from flask import Flask
+
+import webapp
+from tests.support.databases import ROOT
+from tests.support.file_clock import FileClock
+from webapp.clock import Clock
+from webapp.config import Config
+
+_create_app = webapp.create_app
+
+
+def run(program: str, arguments: Sequence[str], clock_file: str) -> None:
+    """Run `app.py` or `scheduler_worker.py` as if it had been called with these arguments."""
+
+    def create_app(config: Config | None = None, clock: Clock | None = None) -> Flask:
+        return _create_app(config, clock or FileClock(Path(clock_file)))
+
+    webapp.create_app = create_app
+    sys.argv = [program, *arguments]
+    runpy.run_path(str(ROOT / program), run_name="__main__")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clock", required=True, help="the file that holds the instant")
+    parser.add_argument("program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    asked = parser.parse_args()
+    run(asked.program, asked.arguments, asked.clock)
