@@ -59,8 +59,8 @@ def web(
 ) -> Iterator[WebServer]:
     """Run `python app.py --no-worker` on a migrated database until the block ends.
 
-    With a file clock the same program runs by a test entry that only hands it the clock. `folder` takes the log; `environment` adds
-    `CARILLON_*` variables. At the end SIGTERM must lead to exit status 0 within 20 s.
+    With a file clock the same program runs by a test entry that only hands it the clock. `folder` takes the
+    log; `environment` adds `CARILLON_*` variables. At the end SIGTERM must lead to exit status 0 within 20 s.
     """
     port = free_port()
     command = _command(clock, "app.py", "--no-worker", "--host", HOST, "--port", str(port))
