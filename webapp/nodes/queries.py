@@ -1,0 +1,254 @@
+"""What pages and answers show of nodes and tasks. Reads only; scope comes in as the caller's networks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session, joinedload
+
+from webapp.errors import AppError
+from webapp.identity.models import Network, User
+from webapp.ids import is_public_id
+from webapp.nodes import rules
+from webapp.nodes.lifecycle import STARTED, NodeLifecycle, NodeStatus, TaskStatus
+from webapp.nodes.models import Node, NodePresence, Task, TaskEvent
+from webapp.nodes.steps import STILL_OPEN, WAITING
+from webapp.store.paging import Page, PageRequest, newest_first
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node with its presence and what it holds.
+
+    `status` is what is shown: `offline` after ten minutes of silence. `unacknowledged` counts tasks that wait
+    in its inbox, `at_work` those that it has acknowledged.
+    """
+
+    node: Node
+    network_id: str
+    status: NodeStatus
+    last_seen_at: datetime | None
+    working_on: str | None
+    unacknowledged: int
+    at_work: int
+
+    @property
+    def held(self) -> int:
+        """Open tasks of the node, waiting or at work."""
+        return self.unacknowledged + self.at_work
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """A task with its node and text loaded, and the name of the person who sent it (None: the scheduler)."""
+
+    task: Task
+    sender: str | None
+
+
+# Nodes
+
+
+def list_nodes(
+    session: Session, network_pks: Collection[int], page: PageRequest, *, now: datetime
+) -> Page[NodeView]:
+    """The nodes of these networks that are not deleted, newest first."""
+    found = newest_first(
+        session,
+        _kept_nodes(network_pks),
+        Node.created_at,
+        Node.id,
+        page,
+        lambda node: (node.created_at, node.id),
+    )
+    return Page(_views(session, found.rows, now), found.next_cursor)
+
+
+def nodes_by_alias(session: Session, network_pks: Collection[int], *, now: datetime) -> list[NodeView]:
+    """All nodes of these networks in the order of their aliases; for pages and choices."""
+    return _views(session, list(session.scalars(_kept_nodes(network_pks).order_by(Node.alias, Node.id))), now)
+
+
+def find_node(session: Session, network_pks: Collection[int], node_id: str) -> Node:
+    """The node of this public id. Raises AppError `node_not_found`, for foreign and deleted ones too."""
+    node = None
+    if is_public_id(node_id):
+        node = session.scalars(_kept_nodes(network_pks).where(Node.node_id == node_id)).one_or_none()
+    if node is None:
+        raise AppError("node_not_found")
+    return node
+
+
+def node_detail(session: Session, network_pks: Collection[int], node_id: str, *, now: datetime) -> NodeView:
+    """One node with presence and held work. Raises AppError `node_not_found`."""
+    return _views(session, [find_node(session, network_pks, node_id)], now)[0]
+
+
+def node_view(session: Session, node: Node, *, now: datetime) -> NodeView:
+    """The view of a node that the caller has already found."""
+    return _views(session, [node], now)[0]
+
+
+def presence_is_known(
+    session: Session, node_pk: int, status: NodeStatus | None, task_id: str | None, *, now: datetime
+) -> bool:
+    """Whether hearing the node now would store nothing new: then no write transaction is needed."""
+    row = session.execute(
+        select(NodePresence.status, NodePresence.last_seen_at, NodePresence.task_id).where(
+            NodePresence.node_pk == node_pk
+        )
+    ).one_or_none()
+    if row is None:
+        return False
+    return not rules.presence_needs_write(row.status, row.last_seen_at, row.task_id, status, task_id, now)
+
+
+def node_may_fetch(session: Session, node_pk: int) -> bool:
+    """Whether the node's inbox is open to it at present."""
+    row = session.execute(
+        select(Node.lifecycle_state, Node.deleted_at).where(Node.id == node_pk)
+    ).one_or_none()
+    return row is not None and row.deleted_at is None and rules.may_fetch(row.lifecycle_state)
+
+
+def inbox_count(session: Session, node_pk: int, *, now: datetime) -> int:
+    """How many unacknowledged tasks the node could fetch."""
+    counted = session.scalar(
+        select(func.count()).select_from(Task).where(Task.node_pk == node_pk, WAITING, Task.deadline_at > now)
+    )
+    return counted or 0
+
+
+# Tasks
+
+
+def list_tasks(
+    session: Session,
+    network_pks: Collection[int],
+    page: PageRequest,
+    *,
+    status: TaskStatus | None = None,
+    node_id: str | None = None,
+) -> Page[TaskView]:
+    """Tasks of these networks, newest first; of a deleted node too, as its history stays."""
+    statement = _loaded_tasks(network_pks)
+    if status is not None:
+        statement = statement.where(Task.status == status)
+    if node_id is not None:
+        statement = statement.where(
+            Task.node_pk.in_(
+                select(Node.id).where(Node.node_id == node_id, Node.network_pk.in_(list(network_pks)))
+            )
+        )
+    found = newest_first(
+        session, statement, Task.created_at, Task.id, page, lambda task: (task.created_at, task.id)
+    )
+    return Page(task_views(session, found.rows), found.next_cursor)
+
+
+def find_task(session: Session, network_pks: Collection[int], task_id: str) -> TaskView:
+    """One task with node, text and sender. Raises AppError `task_not_found`."""
+    task = None
+    if is_public_id(task_id):
+        task = session.scalars(_loaded_tasks(network_pks).where(Task.task_id == task_id)).one_or_none()
+    if task is None:
+        raise AppError("task_not_found")
+    return task_views(session, [task])[0]
+
+
+def find_task_of_node(session: Session, node_pk: int, task_id: str) -> Task:
+    """A task of one node, for the node itself. Raises AppError `task_not_found`."""
+    task = None
+    if is_public_id(task_id):
+        task = session.scalars(
+            select(Task).where(Task.task_id == task_id, Task.node_pk == node_pk)
+        ).one_or_none()
+    if task is None:
+        raise AppError("task_not_found")
+    return task
+
+
+def task_events(session: Session, task_pk: int) -> Sequence[TaskEvent]:
+    """The history of a task, oldest first."""
+    return session.scalars(
+        select(TaskEvent).where(TaskEvent.task_pk == task_pk).order_by(TaskEvent.seq)
+    ).all()
+
+
+def task_views(session: Session, tasks: Iterable[Task]) -> list[TaskView]:
+    """Tasks (node and text loaded) with the names of their senders."""
+    tasks = list(tasks)
+    pks = {task.created_by_pk for task in tasks if task.created_by_pk is not None}
+    names: dict[int, str] = {}
+    if pks:
+        names = dict(session.execute(select(User.id, User.name).where(User.id.in_(pks))).tuples())
+    return [
+        TaskView(task, names.get(task.created_by_pk) if task.created_by_pk is not None else None)
+        for task in tasks
+    ]
+
+
+# Parts
+
+
+def _kept_nodes(network_pks: Collection[int]) -> Select[Node]:
+    return select(Node).where(
+        Node.network_pk.in_(list(network_pks)),
+        Node.deleted_at.is_(None),
+        Node.lifecycle_state != NodeLifecycle.DELETING,
+    )
+
+
+def _loaded_tasks(network_pks: Collection[int]) -> Select[Task]:
+    return (
+        select(Task)
+        .where(Task.network_pk.in_(list(network_pks)))
+        .options(joinedload(Task.node, innerjoin=True), joinedload(Task.text, innerjoin=True))
+    )
+
+
+def _views(session: Session, nodes: Sequence[Node], now: datetime) -> list[NodeView]:
+    if not nodes:
+        return []
+    pks = [node.id for node in nodes]
+    presences = {
+        row.node_pk: row for row in session.scalars(select(NodePresence).where(NodePresence.node_pk.in_(pks)))
+    }
+    networks = dict(
+        session.execute(
+            select(Network.id, Network.network_id).where(Network.id.in_({node.network_pk for node in nodes}))
+        ).tuples()
+    )
+    waiting: dict[int, int] = dict.fromkeys(pks, 0)
+    working: dict[int, int] = dict.fromkeys(pks, 0)
+    counts = (
+        select(Task.node_pk, Task.status, func.count())
+        .where(Task.node_pk.in_(pks), STILL_OPEN)
+        .group_by(Task.node_pk, Task.status)
+    )
+    for pk, status, number in session.execute(counts):
+        (working if status in STARTED else waiting)[pk] += number
+    return [
+        _view(
+            node, networks[node.network_pk], presences.get(node.id), waiting[node.id], working[node.id], now
+        )
+        for node in nodes
+    ]
+
+
+def _view(
+    node: Node,
+    network_id: str,
+    presence: NodePresence | None,
+    unacknowledged: int,
+    at_work: int,
+    now: datetime,
+) -> NodeView:
+    seen_at = presence.last_seen_at if presence is not None else None
+    said = presence.status if presence is not None else NodeStatus.OFFLINE
+    status = rules.shown_status(said, seen_at, now)
+    working_on = presence.task_id if presence is not None and status is not NodeStatus.OFFLINE else None
+    return NodeView(node, network_id, status, seen_at, working_on, unacknowledged, at_work)
