@@ -20,7 +20,7 @@ def register_authority_changed(step: AuthorityChanged | None) -> AuthorityChange
 
     One step a process: a later registration replaces the earlier one, None removes it.
     """
-    global _step  # noqa: PLW0603 - wiring, done once while the app is built
+    global _step
     before, _step = _step, step
     return before
 

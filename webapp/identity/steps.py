@@ -51,4 +51,7 @@ def forget_old_door_rows(tx: Tx, now: datetime) -> int:
         SignInThrottle.blocked_until.is_(None) | (SignInThrottle.blocked_until < now - _THROTTLE_KEPT),
     )
     sessions = delete(EndedSession).where(EndedSession.dead_after < now)
-    return sum(int(tx.session.execute(statement).rowcount) for statement in (counters, sessions))  # type: ignore[attr-defined]
+    deleted = 0
+    for statement in (counters, sessions):
+        deleted += int(tx.session.execute(statement).rowcount)  # type: ignore[attr-defined]
+    return deleted

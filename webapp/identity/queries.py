@@ -1,0 +1,215 @@
+"""Reading people, networks and tokens. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import exists, func, select
+from sqlalchemy.orm import Session
+
+from webapp.errors import AppError
+from webapp.identity.access import Actor
+from webapp.identity.models import EndedSession, Membership, Network, Role, SetUpLink, Token, TokenKind, User
+from webapp.identity.names import name_key
+from webapp.identity.tokens import looks_like_token, token_hash
+
+
+@dataclass(frozen=True)
+class Place:
+    """A network that a person belongs to, and what they are there."""
+
+    network_pk: int
+    network_id: str
+    slug: str
+    name: str
+    role: Role
+
+
+@dataclass(frozen=True)
+class Person:
+    """An active user with everything that a request asks of one. `places` are in the order of their names."""
+
+    actor: Actor
+    timezone: str
+    session_epoch: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class UserPrincipal:
+    """A call made with a user's token; `network_pk` is the one network it may reach, None for all of theirs."""
+
+    token_pk: int
+    user_pk: int
+    network_pk: int | None
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True)
+class NodePrincipal:
+    """A call made with a node's token."""
+
+    token_pk: int
+    node_pk: int
+    network_pk: int
+    last_used_at: datetime | None
+
+
+Principal = UserPrincipal | NodePrincipal
+
+
+@dataclass(frozen=True)
+class Member:
+    """A person as the people page of one network shows them."""
+
+    user_id: str
+    name: str
+    role: Role
+    active: bool
+    is_admin: bool
+    since: datetime
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """A user's token without its secret."""
+
+    token_id: str
+    label: str
+    hint: str
+    network_id: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+def authenticate_token(session: Session, text: str, *, now: datetime) -> Principal:
+    """Whom a bearer token stands for.
+
+    Raises AppError `unauthenticated` for one that is unknown, expired or revoked. Whether its user is active
+    is asked of `person_of`.
+    """
+    if not looks_like_token(text):
+        raise AppError("unauthenticated")
+    token = session.scalars(select(Token).where(Token.token_hash == token_hash(text))).one_or_none()
+    if token is None or token.revoked_at is not None:
+        raise AppError("unauthenticated")
+    if token.expires_at is not None and token.expires_at <= now:
+        raise AppError("unauthenticated", message="This token has expired.")
+    if token.kind is TokenKind.NODE:
+        if token.node_pk is None or token.network_pk is None:
+            raise AppError("unauthenticated")
+        return NodePrincipal(token.id, token.node_pk, token.network_pk, token.last_used_at)
+    if token.user_pk is None:
+        raise AppError("unauthenticated")
+    return UserPrincipal(token.id, token.user_pk, token.network_pk, token.expires_at, token.last_used_at)
+
+
+def person_of(
+    session: Session, *, user_pk: int | None = None, user_id: str | None = None, network_pk: int | None = None
+) -> Person | None:
+    """The active user with that key or id, with their networks; None when there is none.
+
+    `network_pk` narrows the reach to that one network, as a token bound to it does. One statement, so that
+    role and active state are of the same moment.
+    """
+    where = User.id == user_pk if user_pk is not None else User.user_id == user_id
+    statement = (
+        select(User, Membership.role, Network)
+        .outerjoin(Membership, Membership.user_pk == User.id)
+        .outerjoin(Network, Network.id == Membership.network_pk)
+        .where(where, User.active)
+        .order_by(func.lower(Network.name), Network.id)
+    )
+    rows = session.execute(statement).all()
+    if not rows:
+        return None
+    user: User = rows[0][0]
+    places = tuple(
+        Place(network.id, network.network_id, network.slug, network.name, role)
+        for _, role, network in rows
+        if network is not None and network_pk in (None, network.id)
+    )
+    roles = {place.network_pk: place.role for place in places}
+    actor = Actor(user.id, user.user_id, user.name, is_admin=user.is_admin, roles=roles)
+    return Person(actor, user.timezone, user.session_epoch, places)
+
+
+def session_has_ended(session: Session, session_id: str) -> bool:
+    """Whether somebody signed out of this session."""
+    return bool(session.scalar(select(exists().where(EndedSession.session_id == session_id))))
+
+
+def any_user(session: Session) -> bool:
+    """Whether anybody exists yet; before that, only a set-up link opens the door."""
+    return bool(session.scalar(select(exists().select_from(User))))
+
+
+def set_up_link_works(session: Session, text: str) -> bool:
+    """Whether this set-up link may still create the first owner."""
+    unused = exists().where(SetUpLink.token_hash == token_hash(text), SetUpLink.used_at.is_(None))
+    return not any_user(session) and bool(session.scalar(select(unused)))
+
+
+def user_by_name(session: Session, name: str) -> User | None:
+    """The user with that name in any spelling of it, active or not."""
+    return session.scalars(select(User).where(User.name_key == name_key(name))).one_or_none()
+
+
+def network_by_slug(session: Session, slug: str) -> Network | None:
+    """The network with that short name."""
+    return session.scalars(select(Network).where(Network.slug == slug)).one_or_none()
+
+
+def members(session: Session, network_pk: int) -> list[Member]:
+    """The people of a network by name, deactivated ones too."""
+    statement = (
+        select(User, Membership)
+        .join(Membership, Membership.user_pk == User.id)
+        .where(Membership.network_pk == network_pk)
+        .order_by(User.name_key)
+    )
+    return [
+        Member(user.user_id, user.name, place.role, user.active, user.is_admin, place.created_at)
+        for user, place in session.execute(statement)
+    ]
+
+
+def people_seen_by(session: Session, actor: Actor) -> Sequence[User]:
+    """Everybody for a system administrator, else those who share a network with the person; by name."""
+    statement = select(User).order_by(User.name_key)
+    if not actor.is_admin:
+        shared = select(Membership.user_pk).where(Membership.network_pk.in_(sorted(actor.networks)))
+        statement = statement.where(User.id.in_(shared) | (User.id == actor.user_pk))
+    return session.scalars(statement).all()
+
+
+def tokens_of(session: Session, user_pk: int, *, network_pk: int | None = None) -> list[TokenRow]:
+    """A user's tokens, newest first, those that are over too. `network_pk` keeps those bound to it alone."""
+    statement = (
+        select(Token, Network.network_id)
+        .outerjoin(Network, Network.id == Token.network_pk)
+        .where(Token.user_pk == user_pk)
+        .order_by(Token.created_at.desc(), Token.id.desc())
+    )
+    if network_pk is not None:
+        statement = statement.where(Token.network_pk == network_pk)
+    return [token_row(token, network_id) for token, network_id in session.execute(statement)]
+
+
+def token_row(token: Token, network_id: str | None) -> TokenRow:
+    """What may be shown of a token; `network_id` is the network it is bound to."""
+    return TokenRow(
+        token.token_id,
+        token.label,
+        token.hint,
+        network_id,
+        token.created_at,
+        token.expires_at,
+        token.last_used_at,
+        token.revoked_at,
+    )

@@ -1,0 +1,100 @@
+"""Where a request says it comes from and goes to."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from flask import current_app, request
+
+from webapp.config import Config
+from webapp.errors import AppError
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_FORWARDING_HEADERS = ("X-Forwarded-For", "Forwarded", "X-Real-Ip", "X-Forwarded-Host", "Via")
+
+
+def _config() -> Config:
+    config: Config = current_app.extensions["carillon_config"]
+    return config
+
+
+def _place(url: str) -> tuple[str, int | None]:
+    """Host and port of an address; the port None where it cannot be read."""
+    parts = urlsplit(url)
+    try:
+        return parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return "", None
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether a name or an address is this machine itself."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def check_host() -> None:
+    """Refuse a request for another host than the one of CARILLON_PUBLIC_URL, if that is set.
+
+    Addresses of this machine itself stay open, for health checks and nodes beside us. Raises AppError
+    `bad_request`.
+    """
+    public_url = _config().public_url
+    if public_url is None:
+        return
+    asked = _place(f"{request.scheme}://{request.headers.get('Host', '')}")[0]
+    if asked != _place(public_url)[0] and not is_loopback(asked):
+        raise AppError("bad_request", message="This host name is not served here.")
+
+
+def comes_from_elsewhere() -> bool:
+    """Whether the browser says that another site sent this request.
+
+    Without both headers nothing is known: then the token alone decides.
+    """
+    fetch_site = request.headers.get("Sec-Fetch-Site")
+    if fetch_site is not None and fetch_site != "same-origin":
+        return True
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return False
+    if _place(origin) == _place(request.host_url) and urlsplit(origin).scheme == request.scheme:
+        return False
+    public_url = _config().public_url
+    if public_url is not None:
+        ours = urlsplit(public_url)
+        return urlsplit(origin).scheme != ours.scheme or _place(origin) != _place(public_url)
+    # A proxy that ends TLS without telling us changes the scheme, and with it the default port, not the host.
+    return urlsplit(origin).netloc != request.host
+
+
+def caller_is_this_machine() -> bool:
+    """Whether the request comes over loopback, and from no proxy that speaks for somebody else."""
+    if any(name in request.headers for name in _FORWARDING_HEADERS):
+        return False
+    original = request.environ.get("werkzeug.proxy_fix.orig", {})
+    return is_loopback(original.get("REMOTE_ADDR") or request.remote_addr)
+
+
+def is_local_path(path: str | None) -> bool:
+    r"""Whether `path` leads to this site: `//host` and `/\host` do not, nor do control characters."""
+    return (
+        bool(path)
+        and path is not None
+        and path.startswith("/")
+        and not path.startswith(("//", "/\\"))
+        and "\\" not in path
+        and all(" " < letter != "\x7f" for letter in path)
+    )
+
+
+def safe_next(path: str | None, default: str = "/") -> str:
+    """`path` if it leads to a page of this site that may be gone to after signing in, else `default`."""
+    if path is None or not is_local_path(path) or len(path) > 2000:
+        return default
+    return default if path.split("?")[0] in ("/sign-in", "/sign-out", "/setup") else path
