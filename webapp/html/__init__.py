@@ -1,0 +1,1 @@
+"""The browser edge: translates between forms, pages and the operations."""
