@@ -14,6 +14,8 @@ from sqlalchemy.orm import joinedload
 
 from webapp import audit
 from webapp.events import outbox
+from webapp.identity.access import Actor
+from webapp.identity.models import Membership, User
 from webapp.ids import scheduled_run_id
 from webapp.scheduling import alerts, policy
 from webapp.scheduling.admission import load_admission, load_targets
@@ -416,6 +418,47 @@ def _end_once(tx: Tx, schedule: Schedule, run: Run, *, too_often: bool, now: dat
             change_status(tx, schedule, ScheduleStatus.NEEDS_ATTENTION, reason=reason, actor=WORKER, now=now)
         return
     change_status(tx, schedule, ScheduleStatus.COMPLETED, reason=run.error_code, actor=WORKER, now=now)
+
+
+# --- Resuming ---
+
+
+def resume_refusal(tx: Tx, schedule: Schedule, *, now: datetime) -> str | None:
+    """The code that keeps a locked, paused or stopped schedule from becoming active, or None."""
+    facts = load_admission(tx.session, [schedule], load_targets(tx.session, [schedule]))
+    code = policy.refusal(facts[schedule.id])
+    if code is not None and code in policy.PERMANENT:
+        return code
+    plan = plan_or_none(schedule)
+    if plan is None:
+        return "unreadable_timetable"
+    if next_slot(plan, schedule.due, max_runs=schedule.max_runs, now=now) is None:
+        return "schedule_has_no_future_occurrence"
+    return None
+
+
+def activate(tx: Tx, schedule: Schedule, *, actor: str, now: datetime) -> None:
+    """Make a schedule active that `resume_refusal` lets pass; earlier failures are forgotten."""
+    due = schedule.due
+    change_status(tx, schedule, ScheduleStatus.ACTIVE, reason=None, actor=actor, now=now)
+    set_next(due, next_slot(plan_of(schedule), due, max_runs=schedule.max_runs, now=now))
+    due.consecutive_failures = 0
+    due.first_failure_at = None
+    due.skips_in_a_row = 0
+
+
+def actor_of(tx: Tx, user_pk: int | None, network_pk: int) -> Actor | None:
+    """A person as they now stand in one network; None when deactivated, gone or no member."""
+    statement = (
+        select(User, Membership.role)
+        .join(Membership, Membership.user_pk == User.id)
+        .where(User.id == user_pk, User.active, Membership.network_pk == network_pk)
+    )
+    row = tx.session.execute(statement).one_or_none()
+    if row is None:
+        return None
+    user, role = row
+    return Actor(user.id, user.user_id, user.name, user.is_admin, {network_pk: role})
 
 
 # --- Hooks for packages that the engine does not know ---

@@ -1,0 +1,274 @@
+"""What an edit of a schedule changes, keeps, recomputes and takes back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm.attributes import flag_modified
+
+from webapp import audit
+from webapp.errors import AppError
+from webapp.identity.access import Actor
+from webapp.identity.models import User
+from webapp.scheduling import steps
+from webapp.scheduling.fields import ScheduleChanges
+from webapp.scheduling.lifecycle import ScheduleStatus
+from webapp.scheduling.models import Schedule
+from webapp.scheduling.plans import is_once, plan_of
+from webapp.scheduling.target import target_for
+from webapp.store.texts import keep_text
+from webapp.store.transaction import Tx
+from webapp.timetable import (
+    ZONE_DATA_VERSION,
+    Plan,
+    Timetable,
+    TimetableError,
+    canonical_zone,
+    from_stored,
+    parse_timetable,
+    rezone,
+    same_timetable,
+    to_stored,
+)
+
+# An admin who edits one of these on somebody's schedule becomes its sponsor.
+_POLICIES = (
+    "misfire_policy",
+    "misfire_grace_seconds",
+    "catch_up_limit",
+    "overlap_policy",
+    "failure_threshold",
+    "ttl_seconds",
+    "max_run_seconds",
+)
+PRIORITY_RANK = {"high": 0, "normal": 1, "low": 2}
+
+
+def read_timetable(
+    spec: Any, timezone: Any, *, previous: Timetable | None, now: datetime
+) -> tuple[Timetable, str]:
+    """Read an untrusted timetable with its zone; returns both. Raises AppError with the timetable's code."""
+    try:
+        zone = canonical_zone(timezone)
+        return parse_timetable(spec, zone, now=now, previous=previous), zone
+    except TimetableError as error:
+        raise AppError(error.code, field=error.field, message=error.message) from error
+
+
+def check_bounds(starts_at: datetime | None, ends_at: datetime | None) -> None:
+    """Raise AppError `invalid_ends_at` when the end lies before the start."""
+    if starts_at is not None and ends_at is not None and ends_at < starts_at:
+        raise AppError("invalid_ends_at", field="ends_at")
+
+
+def apply_changes(
+    tx: Tx, schedule: Schedule, actor: Actor, changes: ScheduleChanges, *, may_resume: bool, now: datetime
+) -> None:
+    """Apply an edit to a locked schedule; one that changes nothing leaves the revision alone.
+
+    Raises AppError with the code of the field that is refused.
+    """
+    timing = _new_timing(schedule, changes, now=now)
+    before = _values(schedule)
+    was = schedule.status
+    heals = was is ScheduleStatus.NEEDS_ATTENTION and may_resume
+    changed: dict[str, Any] = {}
+    if timing is not None and timing.moves:
+        changed["schedule"] = to_stored(timing.timetable)
+        if was is ScheduleStatus.ACTIVE:
+            # What was due under the old timetable is recorded before the new one takes force.
+            steps.account_for_due(tx, schedule, "schedule_changed", now=now)
+        steps.withdraw(tx, schedule, "schedule_changed", actor=actor.name, scheduled_only=True, now=now)
+    _set_plain_fields(tx, schedule, changes)
+    target_moved = _set_target(tx, schedule, changes)
+    if timing is not None:
+        _set_timing(schedule, timing)
+    after = _values(schedule)
+    changed |= {field: after[field] for field in after if after[field] != before[field]}
+    if not changed:
+        return
+    sponsor_moved = _move_sponsor(tx, schedule, actor, changed)
+    if target_moved or sponsor_moved:
+        steps.withdraw(tx, schedule, "schedule_changed", actor=actor.name, now=now)
+    steps.touch(schedule, now=now)
+    if was is ScheduleStatus.ACTIVE:
+        _recompute(schedule, moved=timing is not None and timing.moves, now=now)
+    audit.record(
+        tx,
+        schedule.network_pk,
+        actor=actor.name,
+        verb="schedule.edit",
+        subject_kind="schedule",
+        subject_id=schedule.schedule_id,
+        detail={"changed": sorted(changed), **steps.definition_in_force(schedule)},
+        now=now,
+    )
+    steps.tell(tx, schedule, now=now)
+    if heals and _can_heal(changed) and steps.resume_refusal(tx, schedule, now=now) is None:
+        steps.activate(tx, schedule, actor=actor.name, now=now)
+    elif was is ScheduleStatus.ACTIVE:
+        _end_if_nothing_is_left(tx, schedule, rebased=target_moved or sponsor_moved, now=now)
+
+
+# --- Timetable, zone and bounds ---
+
+
+class _Timing:
+    """A schedule's timing as it would be after the edit."""
+
+    def __init__(
+        self,
+        timetable: Timetable,
+        timezone: str,
+        starts_at: datetime | None,
+        ends_at: datetime | None,
+        *,
+        moves: bool,
+    ) -> None:
+        self.timetable = timetable
+        self.timezone = timezone
+        self.starts_at = starts_at
+        self.ends_at = ends_at
+        # Whether slots really change; another spelling of the same is no change.
+        self.moves = moves
+
+
+def _new_timing(schedule: Schedule, changes: ScheduleChanges, *, now: datetime) -> _Timing | None:
+    if not any(changes.has(field) for field in ("schedule", "timezone", "starts_at", "ends_at")):
+        return None
+    stored = _stored_timetable(schedule)
+    timezone = _new_zone(schedule, changes)
+    if changes.has("schedule"):
+        timetable, _ = read_timetable(changes.schedule, timezone, previous=stored, now=now)
+    elif stored is None:
+        raise AppError("unreadable_timetable", field="schedule")
+    else:
+        timetable = _rezoned(stored, timezone)
+    starts_at = changes.starts_at if changes.has("starts_at") else schedule.starts_at
+    ends_at = changes.ends_at if changes.has("ends_at") else schedule.ends_at
+    check_bounds(starts_at, ends_at)
+    moves = stored is None or not same_timetable(stored, timetable) or starts_at != schedule.starts_at
+    if moves and Plan(timetable, starts_at, ends_at).next_after(now) is None:
+        raise AppError("schedule_has_no_future_occurrence", field="schedule", status=400)
+    return _Timing(timetable, timezone, starts_at, ends_at, moves=moves)
+
+
+def _stored_timetable(schedule: Schedule) -> Timetable | None:
+    try:
+        return from_stored(schedule.timetable, schedule.timezone)
+    except TimetableError:
+        return None
+
+
+def _new_zone(schedule: Schedule, changes: ScheduleChanges) -> str:
+    if not changes.has("timezone"):
+        return schedule.timezone
+    try:
+        return canonical_zone(changes.timezone)
+    except TimetableError as error:
+        raise AppError(error.code, field=error.field, message=error.message) from error
+
+
+def _rezoned(timetable: Timetable, timezone: str) -> Timetable:
+    try:
+        return rezone(timetable, timezone)
+    except TimetableError as error:
+        raise AppError(error.code, field=error.field, message=error.message) from error
+
+
+def _set_timing(schedule: Schedule, timing: _Timing) -> None:
+    schedule.timezone = timing.timezone
+    schedule.starts_at = timing.starts_at
+    schedule.ends_at = timing.ends_at
+    # The text of a cron expression is kept as typed, also where it means the same as before.
+    if schedule.timetable != to_stored(timing.timetable):
+        schedule.timetable = to_stored(timing.timetable)
+        flag_modified(schedule, "timetable")
+    if timing.moves:
+        schedule.zone_version = ZONE_DATA_VERSION
+        schedule.timetable_version += 1
+
+
+def _recompute(schedule: Schedule, *, moved: bool, now: datetime) -> None:
+    """Set the next slot anew where the timetable moved; otherwise only clear or restore it by its bounds."""
+    due = schedule.due
+    plan = plan_of(schedule)
+    if moved:
+        steps.set_next(due, steps.next_slot(plan, due, max_runs=schedule.max_runs, now=now))
+        return
+    spent = schedule.max_runs is not None and due.dispatched_count >= schedule.max_runs
+    held = due.next_run_at
+    if held is not None:
+        if spent or (schedule.ends_at is not None and held > schedule.ends_at):
+            steps.set_next(due, None)
+        return
+    if not is_once(schedule) or due.claimed_through is None:
+        steps.set_next(due, steps.next_slot(plan, due, max_runs=schedule.max_runs, now=now))
+
+
+# --- Everything else ---
+
+
+def _values(schedule: Schedule) -> dict[str, Any]:
+    fields = (
+        "name",
+        "text_pk",
+        "target_pk",
+        "priority_rank",
+        "timetable",
+        "timezone",
+        "starts_at",
+        "ends_at",
+        "max_runs",
+        *_POLICIES,
+    )
+    return {field: getattr(schedule, field) for field in fields}
+
+
+def _set_plain_fields(tx: Tx, schedule: Schedule, changes: ScheduleChanges) -> None:
+    for field in ("name", "max_runs", *_POLICIES):
+        if changes.has(field):
+            setattr(schedule, field, getattr(changes, field))
+    if changes.has("priority"):
+        schedule.priority_rank = PRIORITY_RANK[changes.priority]
+    if changes.has("task") and changes.task != schedule.text.body:
+        schedule.text = keep_text(tx.session, changes.task)
+        schedule.text_pk = schedule.text.id
+
+
+def _set_target(tx: Tx, schedule: Schedule, changes: ScheduleChanges) -> bool:
+    if not changes.has("target_node_id") or changes.target_node_id == schedule.target_id:
+        return False
+    target = target_for(schedule.target_kind)
+    target_pk = target.find(tx.session, schedule.network_pk, changes.target_node_id)
+    if target_pk is None:
+        raise AppError("target_node_not_found", field="target_node_id", status=404)
+    schedule.target_pk = target_pk
+    schedule.target_id = changes.target_node_id
+    schedule.target_alias = target.load(tx.session, [target_pk])[target_pk].alias
+    return True
+
+
+def _move_sponsor(tx: Tx, schedule: Schedule, actor: Actor, changed: dict[str, Any]) -> bool:
+    """An admin's words, target or policies run on the admin's own authority."""
+    owned = ("text_pk", "target_pk", "priority_rank", *_POLICIES)
+    if actor.user_pk == schedule.sponsor_pk or not any(field in changed for field in owned):
+        return False
+    schedule.sponsor = tx.session.get_one(User, actor.user_pk)
+    schedule.sponsor_pk = actor.user_pk
+    changed["sponsor"] = actor.name
+    return True
+
+
+def _can_heal(changed: dict[str, Any]) -> bool:
+    return any(field not in ("name", "priority_rank", "sponsor") for field in changed)
+
+
+def _end_if_nothing_is_left(tx: Tx, schedule: Schedule, *, rebased: bool, now: datetime) -> None:
+    if schedule.due.next_run_at is not None or steps.open_runs(tx, schedule.id):
+        return
+    if is_once(schedule) and rebased:
+        steps.stop(tx, schedule, "schedule_changed", now=now)
+    else:
+        steps.complete_if_over(tx, schedule, now=now)

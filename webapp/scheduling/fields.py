@@ -1,0 +1,132 @@
+"""What a person may write into a schedule: strict shapes, checked once for every door."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from webapp.clock import parse_instant
+from webapp.scheduling.lifecycle import MisfirePolicy, OverlapPolicy
+
+MAX_TEXT = 10_000
+MAX_REASON = 500
+# How long undelivered work may wait: a minute to a week.
+MIN_TTL_SECONDS, MAX_TTL_SECONDS = 60, 7 * 86_400
+
+
+def _printable_line(text: str) -> str:
+    if any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in text):
+        raise ValueError("control characters")
+    return text
+
+
+def _storable(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("a NUL character cannot be stored")
+    return text
+
+
+def _instant(value: Any) -> datetime:
+    # Python callers hand over datetimes; JSON and forms hand over text.
+    return value if isinstance(value, datetime) else parse_instant(value)
+
+
+def _member(enum: type[MisfirePolicy] | type[OverlapPolicy]) -> BeforeValidator:
+    def read(value: Any) -> Any:
+        # A text is looked up by value; anything else is refused by the strict model.
+        return enum(value) if isinstance(value, str) else value
+
+    return BeforeValidator(read)
+
+
+Name = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=120),
+    AfterValidator(_printable_line),
+]
+Text = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_TEXT),
+    AfterValidator(_storable),
+]
+Reason = Annotated[
+    str, StringConstraints(strip_whitespace=True, max_length=MAX_REASON), AfterValidator(_storable)
+]
+Instant = Annotated[datetime, BeforeValidator(_instant)]
+TargetId = Annotated[str, StringConstraints(min_length=2, max_length=200), AfterValidator(_printable_line)]
+Priority = Literal["high", "normal", "low"]
+Misfire = Annotated[MisfirePolicy, _member(MisfirePolicy)]
+Overlap = Annotated[OverlapPolicy, _member(OverlapPolicy)]
+Grace = Annotated[int, Field(ge=0, le=86_400)]
+CatchUpLimit = Annotated[int, Field(ge=1, le=100)]
+Threshold = Annotated[int, Field(ge=1, le=100)]
+MaxRuns = Annotated[int, Field(ge=1, le=1_000_000)]
+Ttl = Annotated[int, Field(ge=MIN_TTL_SECONDS, le=MAX_TTL_SECONDS)]
+MaxRun = Annotated[int, Field(ge=60, le=30 * 86_400)]
+
+DEFAULT_NODE_THRESHOLD = 5
+DEFAULT_GRACE_SECONDS = 60
+DEFAULT_CATCH_UP_LIMIT = 100
+
+
+class Strict(BaseModel):
+    """No coercion, no unknown keys, no change after reading."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class NewSchedule(Strict):
+    """A schedule to be made. `schedule` and `timezone` are read by the timetable package."""
+
+    name: Name
+    task: Text
+    target_node_id: TargetId
+    schedule: Any = None
+    timezone: Any = "UTC"
+    priority: Priority = "normal"
+    starts_at: Instant | None = None
+    ends_at: Instant | None = None
+    max_runs: MaxRuns | None = None
+    misfire_policy: Misfire = MisfirePolicy.CATCH_UP_ONCE
+    misfire_grace_seconds: Grace = DEFAULT_GRACE_SECONDS
+    catch_up_limit: CatchUpLimit = DEFAULT_CATCH_UP_LIMIT
+    overlap_policy: Overlap = OverlapPolicy.SKIP
+    failure_threshold: Threshold | None = DEFAULT_NODE_THRESHOLD
+    ttl_seconds: Ttl | None = None
+    max_run_seconds: MaxRun | None = None
+
+
+class ScheduleChanges(Strict):
+    """Changes to a schedule: a field that is not set keeps its value (ask `model_fields_set`)."""
+
+    name: Name = ""
+    task: Text = ""
+    target_node_id: TargetId = ""
+    schedule: Any = None
+    timezone: Any = None
+    priority: Priority = "normal"
+    starts_at: Instant | None = None
+    ends_at: Instant | None = None
+    max_runs: MaxRuns | None = None
+    misfire_policy: Misfire = MisfirePolicy.CATCH_UP_ONCE
+    misfire_grace_seconds: Grace = DEFAULT_GRACE_SECONDS
+    catch_up_limit: CatchUpLimit = DEFAULT_CATCH_UP_LIMIT
+    overlap_policy: Overlap = OverlapPolicy.SKIP
+    failure_threshold: Threshold | None = None
+    ttl_seconds: Ttl | None = None
+    max_run_seconds: MaxRun | None = None
+    status: Literal["active", "paused"] | None = None
+
+    def has(self, field: str) -> bool:
+        """Whether the caller named this field."""
+        return field in self.model_fields_set
+
+
+class PauseRequest(Strict):
+    """Why to pause, and when to go on by itself."""
+
+    reason: Reason | None = None
+    resume_at: Instant | None = None

@@ -1,0 +1,479 @@
+"""What a person can do to a schedule. Each is one transaction; repeating it does no harm.
+
+The order of checks is the contract's: scope, permission, state, revision, then the fields. That is why an
+operation takes its fields as a function: it reads them when their turn has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from webapp import audit
+from webapp.errors import AppError
+from webapp.identity import idempotency
+from webapp.identity.access import Actor, Facts, Verb, demand, may
+from webapp.identity.idempotency import Request
+from webapp.ids import is_public_id, manual_run_id, new_id, new_short_id, task_id_of_run
+from webapp.scheduling import alerts, claim, policy, steps
+from webapp.scheduling.admission import load_admission, load_targets
+from webapp.scheduling.edit import PRIORITY_RANK, apply_changes, check_bounds, read_timetable
+from webapp.scheduling.fields import NewSchedule, PauseRequest, ScheduleChanges
+from webapp.scheduling.lifecycle import (
+    RunStatus,
+    ScheduleStatus,
+    TargetKind,
+    Trigger,
+    WaitReason,
+)
+from webapp.scheduling.models import Run, Schedule, ScheduleDue
+from webapp.scheduling.plans import is_once
+from webapp.scheduling.policy import Fate, Slots
+from webapp.scheduling.target import target_for
+from webapp.store.texts import keep_text
+from webapp.store.transaction import Tx, operation
+from webapp.timetable import ZONE_DATA_VERSION, Interval, Plan, canonical_form, to_stored
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A schedule as saved, and the codes that would stop it from firing right now."""
+
+    schedule: Schedule
+    warnings: tuple[str, ...] = ()
+
+
+# --- Create ---
+
+
+@operation
+def create(
+    tx: Tx,
+    actor: Actor,
+    network_pk: int,
+    read_fields: Callable[[], NewSchedule],
+    *,
+    request_key: str | None = None,
+    now: datetime,
+) -> Saved:
+    """Make a schedule; the same key with the same input answers the one that was made first.
+
+    Raises AppError: `permission_denied`, the codes of the fields and of the timetable,
+    `target_node_not_found` (404), `schedule_has_no_future_occurrence` (400), `idempotency_conflict`.
+    """
+    demand(actor, Verb.CREATE_SCHEDULE, Facts(network_pk=network_pk))
+    new = read_fields()
+    timetable, timezone = read_timetable(new.schedule, new.timezone, previous=None, now=now)
+    schedule_id = new_id("sched")
+    request = _create_request(actor, network_pk, request_key, new, timetable, timezone)
+    earlier = idempotency.claim(tx, request, schedule_id, now=now)
+    if earlier is not None:
+        return _saved(tx, _lock(tx, actor, earlier))
+    target = target_for(TargetKind.NODE)
+    target_pk = target.find(tx.session, network_pk, new.target_node_id)
+    if target_pk is None:
+        raise AppError("target_node_not_found", field="target_node_id", status=404)
+    check_bounds(new.starts_at, new.ends_at)
+    first = Plan(timetable, new.starts_at, new.ends_at).next_after(now)
+    if first is None:
+        raise AppError("schedule_has_no_future_occurrence", field="schedule", status=400)
+    schedule = Schedule(
+        schedule_id=schedule_id,
+        short_id=_free_short_id(tx, network_pk),
+        network_pk=network_pk,
+        name=new.name,
+        target_kind=TargetKind.NODE,
+        target_pk=target_pk,
+        target_id=new.target_node_id,
+        target_alias=target.load(tx.session, [target_pk])[target_pk].alias,
+        text_pk=keep_text(tx.session, new.task).id,
+        priority_rank=PRIORITY_RANK[new.priority],
+        timetable=to_stored(timetable),
+        timezone=timezone,
+        zone_version=ZONE_DATA_VERSION,
+        starts_at=new.starts_at,
+        ends_at=new.ends_at,
+        max_runs=new.max_runs,
+        misfire_policy=new.misfire_policy,
+        misfire_grace_seconds=new.misfire_grace_seconds,
+        catch_up_limit=new.catch_up_limit,
+        overlap_policy=new.overlap_policy,
+        failure_threshold=new.failure_threshold,
+        ttl_seconds=new.ttl_seconds,
+        max_run_seconds=new.max_run_seconds,
+        status=ScheduleStatus.ACTIVE,
+        status_changed_at=now,
+        sponsor_pk=actor.user_pk,
+        created_at=now,
+        updated_at=now,
+    )
+    tx.session.add(schedule)
+    tx.session.flush()
+    tx.session.add(
+        ScheduleDue(schedule_pk=schedule.id, network_pk=network_pk, next_run_at=first, due_at=first)
+    )
+    tx.session.flush()
+    schedule = steps.load_locked(tx, schedule.id)
+    _audit(tx, schedule, actor.name, "schedule.create", steps.definition_in_force(schedule), now=now)
+    steps.tell(tx, schedule, now=now)
+    return _saved(tx, schedule)
+
+
+def _create_request(
+    actor: Actor, network_pk: int, key: str | None, new: NewSchedule, timetable: Any, timezone: str
+) -> Request | None:
+    if idempotency.check_key(key) is None or key is None:
+        return None
+    canonical = canonical_form(timetable)
+    if isinstance(timetable, Interval) and new.schedule.get("anchor_at") is None:
+        # An anchor that nobody named comes from the clock, and the clock moves between two tries.
+        canonical = {"type": "interval", "every_seconds": timetable.every_seconds}
+    fields = new.model_dump(mode="json") | {"schedule": canonical, "timezone": timezone}
+    return Request(actor.user_pk, "schedule.create", key, {"network": network_pk, **fields})
+
+
+def _free_short_id(tx: Tx, network_pk: int) -> str:
+    while True:
+        short_id = new_short_id()
+        taken = select(Schedule.id).where(Schedule.network_pk == network_pk, Schedule.short_id == short_id)
+        if tx.session.scalars(taken).first() is None:
+            return short_id
+
+
+# --- Edit ---
+
+
+@operation
+def edit(
+    tx: Tx,
+    actor: Actor,
+    schedule_id: str,
+    read_fields: Callable[[], ScheduleChanges],
+    *,
+    revision: Callable[[], int | None],
+    wants_status_alone: bool = False,
+    now: datetime,
+) -> Saved:
+    """Change a schedule. `revision` gives the one that the caller has seen; None or another is a conflict.
+
+    `wants_status_alone` says that only `status` is asked for, which is a pause or a resume and asks for
+    those rights. Raises AppError: `schedule_not_found`, `permission_denied`, `schedule_cancelled`,
+    `schedule_completed`, `schedule_proposed`, `revision_conflict` (with `current_revision`), the codes of
+    the fields.
+    """
+    schedule = _lock(tx, actor, schedule_id)
+    verb = Verb.PAUSE_SCHEDULE if wants_status_alone else Verb.EDIT_SCHEDULE
+    demand(actor, verb, _facts(schedule))
+    _refuse_ended(schedule)
+    seen = revision()
+    if seen != schedule.revision:
+        raise AppError("revision_conflict", current_revision=schedule.revision)
+    changes = read_fields()
+    apply_changes(
+        tx, schedule, actor, changes, may_resume=may(actor, Verb.RESUME_SCHEDULE, _facts(schedule)), now=now
+    )
+    if changes.has("status"):
+        _ask_for_status(tx, schedule, actor, changes.status, now=now)
+    return _saved(tx, schedule)
+
+
+def _ask_for_status(tx: Tx, schedule: Schedule, actor: Actor, status: str | None, *, now: datetime) -> None:
+    if status == "paused":
+        _pause(tx, schedule, actor, PauseRequest(), keep=True, now=now)
+    elif status == "active":
+        demand(actor, Verb.RESUME_SCHEDULE, _facts(schedule))
+        _resume(tx, schedule, actor.name, now=now)
+    else:
+        raise AppError("invalid_status", field="status")
+
+
+# --- Pause, resume, cancel ---
+
+
+@operation
+def pause(
+    tx: Tx,
+    actor: Actor,
+    schedule_id: str,
+    read_fields: Callable[[], PauseRequest],
+    *,
+    revision: Callable[[], int | None] = lambda: None,
+    now: datetime,
+) -> Schedule:
+    """Pause a schedule; work that nobody has taken up is taken back. Pausing again stores a new reason.
+
+    Raises AppError: `schedule_not_found`, `permission_denied`, `schedule_cancelled`, `schedule_completed`,
+    `schedule_proposed`, `invalid_reason`, `invalid_resume_at`.
+    """
+    schedule = _lock(tx, actor, schedule_id)
+    demand(actor, Verb.PAUSE_SCHEDULE, _facts(schedule))
+    _refuse_ended(schedule)
+    _check_revision(schedule, revision())
+    _pause(tx, schedule, actor, read_fields(), keep=False, now=now)
+    return schedule
+
+
+def _pause(
+    tx: Tx, schedule: Schedule, actor: Actor, wish: PauseRequest, *, keep: bool, now: datetime
+) -> None:
+    """`keep`: a pause that names neither reason nor time leaves those of an earlier pause alone."""
+    reason = wish.reason or None
+    if wish.resume_at is not None:
+        paused_by = schedule.paused_by_pk if schedule.status is ScheduleStatus.PAUSED else actor.user_pk
+        facts = Facts(schedule.network_pk, schedule.sponsor_pk, paused_by)
+        demand(actor, Verb.RESUME_SCHEDULE, facts)
+        if wish.resume_at <= now:
+            raise AppError("invalid_resume_at", field="resume_at")
+    if schedule.status is ScheduleStatus.PAUSED:
+        named = wish.model_fields_set
+        new_reason = reason if "reason" in named else schedule.status_reason
+        new_time = wish.resume_at if "resume_at" in named else schedule.resume_at
+        if keep or (new_reason, new_time) == (schedule.status_reason, schedule.resume_at):
+            return
+        schedule.status_reason, schedule.resume_at = new_reason, new_time
+        schedule.resume_by_pk = actor.user_pk if new_time is not None else None
+        steps.touch(schedule, now=now)
+        _audit(
+            tx,
+            schedule,
+            actor.name,
+            "schedule.paused",
+            {"reason": new_reason, **steps.definition_in_force(schedule)},
+            now=now,
+        )
+        steps.tell(tx, schedule, now=now)
+        return
+    steps.leave_active(tx, schedule, ScheduleStatus.PAUSED, reason=reason, actor=actor.name, now=now)
+    schedule.paused_by_pk = actor.user_pk
+    schedule.resume_at = wish.resume_at
+    schedule.resume_by_pk = actor.user_pk if wish.resume_at is not None else None
+
+
+@operation
+def resume(
+    tx: Tx,
+    actor: Actor,
+    schedule_id: str,
+    *,
+    revision: Callable[[], int | None] = lambda: None,
+    now: datetime,
+) -> Schedule:
+    """Make a paused or stopped schedule active again, from now on; missed time is not caught up.
+
+    Raises AppError: `schedule_not_found`, `permission_denied`, `schedule_cancelled`, `schedule_completed`,
+    `schedule_proposed`, `schedule_has_no_future_occurrence`, `unreadable_timetable`, or the code of a
+    permanent refusal of admission (409).
+    """
+    schedule = _lock(tx, actor, schedule_id)
+    demand(actor, Verb.RESUME_SCHEDULE, _facts(schedule))
+    _refuse_ended(schedule)
+    _check_revision(schedule, revision())
+    _resume(tx, schedule, actor.name, now=now)
+    return schedule
+
+
+def _resume(tx: Tx, schedule: Schedule, actor: str, *, now: datetime) -> None:
+    if schedule.status is ScheduleStatus.ACTIVE:
+        return
+    code = steps.resume_refusal(tx, schedule, now=now)
+    if code is not None:
+        raise AppError(code, status=409)
+    steps.activate(tx, schedule, actor=actor, now=now)
+
+
+@operation
+def resume_when_due(tx: Tx, schedule_pk: int, *, now: datetime) -> bool:
+    """Resume a paused schedule at its `resume_at`, in the name of the person who asked for it.
+
+    Their rights are looked at again; a refusal leaves it paused, with the code as its reason and a card.
+    Returns whether it was resumed.
+    """
+    schedule = steps.lock_schedule(tx, schedule_pk)
+    due = schedule.resume_at is not None and schedule.resume_at <= now
+    if schedule.status is not ScheduleStatus.PAUSED or not due:
+        return False
+    person = steps.actor_of(tx, schedule.resume_by_pk, schedule.network_pk)
+    if person is None or not may(person, Verb.RESUME_SCHEDULE, _facts(schedule)):
+        code: str | None = "resume_not_permitted"
+    else:
+        code = steps.resume_refusal(tx, schedule, now=now)
+    if code is None and person is not None:
+        steps.activate(tx, schedule, actor=person.name, now=now)
+        return True
+    schedule.resume_at = schedule.resume_by_pk = None
+    schedule.status_reason = code
+    steps.touch(schedule, now=now)
+    _audit(tx, schedule, steps.WORKER, "schedule.resume_refused", {"reason": code}, now=now)
+    alerts.raise_alert(
+        tx,
+        schedule.network_pk,
+        "resume_refused",
+        schedule.schedule_id,
+        code or "resume_not_permitted",
+        schedule_pk=schedule.id,
+        now=now,
+    )
+    steps.tell(tx, schedule, now=now)
+    return False
+
+
+@operation
+def cancel(
+    tx: Tx,
+    actor: Actor,
+    schedule_id: str,
+    *,
+    revision: Callable[[], int | None] = lambda: None,
+    now: datetime,
+) -> Schedule:
+    """End a schedule for good; whoever works on it is asked to stop. Cancelling again changes nothing.
+
+    Raises AppError: `schedule_not_found`, `permission_denied`, `schedule_completed`.
+    """
+    schedule = _lock(tx, actor, schedule_id)
+    demand(actor, Verb.CANCEL_SCHEDULE, _facts(schedule))
+    if schedule.status is ScheduleStatus.CANCELLED:
+        return schedule
+    if schedule.status is ScheduleStatus.COMPLETED:
+        raise AppError("schedule_completed")
+    _check_revision(schedule, revision())
+    steps.leave_active(tx, schedule, ScheduleStatus.CANCELLED, reason=None, actor=actor.name, now=now)
+    at_work = [run for run in steps.open_runs(tx, schedule.id) if run.status is RunStatus.RUNNING]
+    target_for(schedule.target_kind).ask_to_stop(tx, at_work, now=now)
+    return schedule
+
+
+# --- Run now ---
+
+
+def run_now(
+    actor: Actor,
+    schedule_id: str,
+    *,
+    request_key: str | None = None,
+    now: datetime,
+) -> Run:
+    """Start a run by hand, beside the timetable. The same key answers the run that it started first.
+
+    Raises AppError: `schedule_not_found`, `permission_denied`, `schedule_cancelled`, `schedule_completed`,
+    `schedule_proposed`, `previous_run_active` (with `blocking_run_id`), or the code of admission (409); a
+    refusal is audited and makes no run.
+    """
+    outcome = _run_now(actor, schedule_id, request_key=request_key, now=now)
+    if isinstance(outcome, AppError):
+        raise outcome
+    return outcome
+
+
+@operation
+def _run_now(
+    tx: Tx, actor: Actor, schedule_id: str, *, request_key: str | None, now: datetime
+) -> Run | AppError:
+    schedule = _lock(tx, actor, schedule_id)
+    demand(actor, Verb.RUN_SCHEDULE, _facts(schedule))
+    key = idempotency.check_key(request_key)
+    request = Request(actor.user_pk, "schedule.run_now", key, {"schedule": schedule_id}) if key else None
+    earlier = idempotency.find(tx, request)
+    if earlier is not None:
+        return tx.session.scalars(select(Run).where(Run.run_id == earlier)).one()
+    _refuse_ended(schedule)
+    facts = claim.load_facts(tx.session, [schedule])
+    overlap = policy.overlap(
+        facts.open_runs.get(schedule.id, ()),
+        policy=schedule.overlap_policy,
+        trigger=Trigger.MANUAL,
+        once=is_once(schedule),
+        now=now,
+        period=None,
+    )
+    refused: AppError | None = None
+    code = policy.refusal(facts.admission[schedule.id])
+    if overlap.fate is Fate.SKIP and overlap.blocker is not None:
+        refused = AppError("previous_run_active", blocking_run_id=overlap.blocker.run_id)
+    elif code is not None and overlap.fate is Fate.DISPATCH:
+        refused = AppError(code, status=409)
+    if refused is not None:
+        detail = {"code": refused.code, **refused.details}
+        _audit(tx, schedule, actor.name, "schedule.run_now_refused", detail, now=now)
+        return refused
+    run_id = manual_run_id(schedule_id, f"{actor.user_pk}:{key}" if key else new_id("req"))
+    idempotency.claim(tx, request, run_id, now=now)
+    decision = claim.Decision(schedule, expire=overlap.expire, supersede=overlap.supersede)
+    row = steps.run_row(
+        schedule, run_id=run_id, slots=Slots(now), trigger=Trigger.MANUAL, actor=actor.name, now=now
+    )
+    if overlap.fate is Fate.DISPATCH:
+        row |= {"wait_reason": WaitReason.NOT_FETCHED, "task_id": task_id_of_run(run_id)}
+        decision.dispatch.append(run_id)
+    else:
+        row |= {"wait_reason": WaitReason.PREVIOUS_RUN_ACTIVE}
+        row |= {"blocked_by": overlap.blocker.run_id if overlap.blocker else None}
+        row |= {"blocker_received": overlap.blocker.received if overlap.blocker else None}
+    decision.runs.append(row)
+    schedule.due.claim_seq += 1
+    claim.write(tx, [decision], facts, now=now)
+    _audit(tx, schedule, actor.name, "schedule.run_now", {"run_id": run_id}, now=now)
+    return tx.session.scalars(select(Run).where(Run.run_id == run_id)).one()
+
+
+# --- What they share ---
+
+
+def _lock(tx: Tx, actor: Actor, schedule_id: str) -> Schedule:
+    """Lock a schedule that the actor may see. Raises AppError `schedule_not_found`."""
+    statement = select(Schedule.id).where(
+        Schedule.schedule_id == schedule_id, Schedule.network_pk.in_(actor.networks)
+    )
+    pk = tx.session.scalars(statement).one_or_none() if is_public_id(schedule_id) else None
+    if pk is None:
+        raise AppError("schedule_not_found")
+    return steps.lock_schedule(tx, pk)
+
+
+def _facts(schedule: Schedule) -> Facts:
+    return Facts(
+        network_pk=schedule.network_pk,
+        sponsor_pk=schedule.sponsor_pk,
+        paused_by_pk=schedule.paused_by_pk,
+    )
+
+
+def _refuse_ended(schedule: Schedule) -> None:
+    if schedule.status in (
+        ScheduleStatus.CANCELLED,
+        ScheduleStatus.COMPLETED,
+        ScheduleStatus.PROPOSED,
+    ):
+        raise AppError(f"schedule_{schedule.status.value}")
+
+
+def _check_revision(schedule: Schedule, seen: int | None) -> None:
+    if seen is not None and seen != schedule.revision:
+        raise AppError("revision_conflict", current_revision=schedule.revision)
+
+
+def _audit(
+    tx: Tx, schedule: Schedule, actor: str, verb: str, detail: dict[str, Any], *, now: datetime
+) -> None:
+    audit.record(
+        tx,
+        schedule.network_pk,
+        actor=actor,
+        verb=verb,
+        subject_kind="schedule",
+        subject_id=schedule.schedule_id,
+        detail=detail,
+        now=now,
+    )
+
+
+def _saved(tx: Tx, schedule: Schedule) -> Saved:
+    """The schedule with what would stop it from firing, as warnings."""
+    tx.session.flush()
+    facts = load_admission(tx.session, [schedule], load_targets(tx.session, [schedule]))
+    checks = policy.admission_checks(facts[schedule.id])
+    return Saved(schedule, tuple(check.code for check in checks if not check.ok))
