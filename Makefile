@@ -2,7 +2,8 @@
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
-PIP_INSTALL := $(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps
+# The locks are complete, and what is never imported need not be compiled.
+PIP_INSTALL := $(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-compile
 UV_COMPILE := $(PYTHON_BIN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --no-emit-find-links pyproject.toml
 
@@ -12,7 +13,7 @@ ARGS ?=
 CARILLON_TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check bench screens proof-long lock
+.PHONY: help run demo test check bench screens lock
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -40,15 +41,12 @@ check: $(VENV)/dev.stamp ## format, lint, strict types, house rules
 
 bench: $(VENV)/dev.stamp ## the benchmarks; JSON to bench/results/
 	@scripts/test-needs.sh $(PYTHON_BIN)
-	@$(PYTHON_BIN) -m bench $(ARGS)
+	@mkdir -p bench/results
+	@for benchmark in bench/[a-z]*.py; do $(PYTHON_BIN) "$$benchmark" $(ARGS) || exit 1; done
 
 screens: $(VENV)/dev.stamp ## screenshots of every page into docs/screens/
 	@scripts/test-needs.sh $(PYTHON_BIN)
 	@$(PYTHON_BIN) -m scripts.screens $(ARGS)
-
-proof-long: $(VENV)/dev.stamp ## the long proofs
-	@scripts/test-needs.sh $(PYTHON_BIN)
-	@$(PYTHON_BIN) -m pytest tests/proofs $(ARGS)
 
 lock: $(VENV)/dev.stamp ## write both lock files again from pyproject.toml (LOCK_ARGS=--upgrade for newer versions)
 	@$(PYTHON_BIN) -m uv --version >/dev/null 2>&1 || $(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check uv
