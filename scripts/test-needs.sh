@@ -56,8 +56,10 @@ install() {
 }
 
 if ! has_postgresql; then
-    echo "The server programs of PostgreSQL are missing: installing them."
-    install postgresql postgresql-server postgresql || true
+    if [ -z "${POSTGRESQL_BIN:-}" ]; then
+        echo "The server programs of PostgreSQL are missing: installing them."
+        install postgresql postgresql-server postgresql || true
+    fi
     has_postgresql || {
         echo "The tests need PostgreSQL's initdb and pg_ctl: install the package postgresql (postgresql-server on Fedora), or name their folder with POSTGRESQL_BIN." >&2
         exit 1
@@ -65,10 +67,12 @@ if ! has_postgresql; then
 fi
 
 if ! has_chromium; then
-    echo "Chromium is missing: installing it."
-    # A bare system has no font at all, and a page without glyphs has no sizes worth testing.
-    install "chromium fonts-dejavu-core" "chromium dejavu-sans-fonts" "chromium ttf-dejavu" || true
-    has_chromium || "$python" -m playwright install --with-deps chromium || true
+    if [ -z "${CHROMIUM_PATH:-}" ]; then
+        echo "Chromium is missing: installing it."
+        # A bare system has no font at all, and a page without glyphs has no sizes worth testing.
+        install "chromium fonts-dejavu-core" "chromium dejavu-sans-fonts" "chromium ttf-dejavu" || true
+        has_chromium || "$python" -m playwright install --with-deps chromium || true
+    fi
     has_chromium || {
         echo "The tests need Chromium: install the package chromium, or name the program with CHROMIUM_PATH." >&2
         exit 1
