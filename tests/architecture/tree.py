@@ -47,7 +47,7 @@ def modules(root: Path = ROOT) -> list[Module]:
 def committed_files(root: Path = ROOT) -> list[Path]:
     """What git tracks or would track, without what .gitignore names."""
     listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=root,
         check=True,
         capture_output=True,
