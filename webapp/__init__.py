@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from flask import Flask
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from webapp.clock import Clock, SystemClock
 from webapp.config import Config
 from webapp.logs import configure_logs
 from webapp.store import init_store
+from webapp.web import auth, policy, problems, requests, sessions
 
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,7 +30,32 @@ def create_app(config: Config | None = None, clock: Clock | None = None) -> Flas
     app.testing = config.testing
     init_store(app, config.database_url)
     _load_models()
+    _init_web(app, config)
+    _init_commands(app)
+    policy.check_routes(app)
     return app
+
+
+def _init_web(app: Flask, config: Config) -> None:
+    """Guard the door, then hang every page and call behind it."""
+    from webapp.api import health
+
+    if config.trusted_proxies:
+        hops = config.trusted_proxies
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops)  # type: ignore[method-assign]
+    app.config["MAX_CONTENT_LENGTH"] = requests.MAX_BODY_BYTES
+    app.config["MAX_FORM_MEMORY_SIZE"] = requests.MAX_BODY_BYTES
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    sessions.init_sessions(app, config)
+    auth.init_auth(app)
+    problems.init_problems(app)
+    app.register_blueprint(health.blueprint)
+
+
+def _init_commands(app: Flask) -> None:
+    from webapp.cli import init_cli
+
+    init_cli(app)
 
 
 def _load_models() -> None:

@@ -37,6 +37,11 @@ class Config:
         """Whether people reach us by https, so that cookies may demand it."""
         return self.public_url is not None and self.public_url.startswith("https://")
 
+    @property
+    def web_processes(self) -> int:
+        """How many web processes serve well: a file has one writer at a time, a server many."""
+        return 1 if self.database_url.startswith(_DATABASE_PREFIXES[0]) else 2
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:
         """Read the `CARILLON_*` variables.

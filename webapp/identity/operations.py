@@ -35,7 +35,7 @@ from webapp.store import dialect, reading
 from webapp.store.transaction import Tx, operation
 
 MAX_EXPIRES_DAYS = 3650
-OPERATOR = "operator"
+OPERATOR = "command line"
 _LAST_USE_STEP = timedelta(minutes=1)
 
 
