@@ -230,7 +230,7 @@ class CronFields:
         return WallPattern(self._day_rule(), times)
 
     def canonical(self) -> str:
-        """One text for all spellings: five groups of values, stars kept as a leading `*`."""
+        """One text for all spellings: five groups of values in runs, a star kept as a leading `*`."""
         extra_days = [f"{day}W" for day in sorted(self.month_days.nearest)]
         extra_days += ["L"] * self.month_days.last + ["LW"] * self.month_days.last_workday
         extra_weekdays = [f"{day}L" for day in sorted(self.weekdays.last)]
@@ -242,10 +242,18 @@ class CronFields:
             (False, sorted(self.months), []),
             (self.weekday_star, sorted(self.weekdays.weekdays), extra_weekdays),
         )
-        return " ".join(
-            "*" * star + ",".join([*(str(value) for value in values), *extra])
-            for star, values, extra in groups
-        )
+        return " ".join("*" * star + ",".join([*runs(values), *extra]) for star, values, extra in groups)
+
+
+def runs(values: Iterable[int]) -> list[str]:
+    """Ascending numbers as text, neighbours drawn together: 1, 2, 3, 5 -> "1-3", "5"."""
+    ends: list[list[int]] = []
+    for value in values:
+        if ends and value == ends[-1][1] + 1:
+            ends[-1][1] = value
+        else:
+            ends.append([value, value])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in ends]
 
 
 @lru_cache(maxsize=1024)

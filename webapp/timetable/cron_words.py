@@ -158,15 +158,18 @@ def _dates(fields: CronFields, *, of_months: bool) -> str | None:
     field = fields.month_days
     plain = sorted(field.days)
     one_month = len(fields.months) == 1
-    if len(plain) > _MOST_LISTED or len(field.nearest) > _MOST_LISTED:
-        return None
     special = field.last or field.last_workday or field.nearest
-    if of_months and one_month and not special:
+    if of_months and one_month and not special and len(plain) <= _MOST_LISTED:
         (month,) = fields.months
         return f"on {listed([str(day) for day in plain])} {MONTHS[month - 1]}"
-    parts = [f"the {ordinal(day)}" for day in plain]
+    if len(plain) > 2 and _is_run(tuple(plain)):
+        parts = [f"the {ordinal(plain[0])} to the {ordinal(plain[-1])}"]
+    else:
+        parts = [f"the {ordinal(day)}" for day in plain]
     parts += [f"the weekday nearest the {ordinal(day)}" for day in sorted(field.nearest)]
     parts += ["the last weekday"] * field.last_workday + ["the last day"] * field.last
+    if len(parts) > _MOST_LISTED:
+        return None
     text = f"on {listed(parts)}"
     if not of_months:
         return f"{text} of the month" if special else text

@@ -61,8 +61,19 @@ def parse_timetable(
     anchor is kept. A local `run_at` that the zone's clock skips or shows twice is refused, unless
     `allow_unresolved_local`: then it falls on the jump, or on the first of the two.
 
-    Whether a slot is left in the future is not asked here. Raises `TimetableError` and nothing else.
+    Whether a slot is left in the future is not asked here, but for a cron that never fires (`invalid_cron`).
+    Raises `TimetableError` and nothing else.
     """
+    timetable = _parse(spec, timezone, now, previous, allow_unresolved_local)
+    if isinstance(timetable, Cron) and timetable.next_after(now) is None:
+        # Dates match it, but this zone's clock skips each of them.
+        raise TimetableError("invalid_cron", "cron", f"This never fires on the clock of {timetable.zone}.")
+    return timetable
+
+
+def _parse(
+    spec: object, timezone: object, now: datetime, previous: Timetable | None, allow_unresolved_local: bool
+) -> Timetable:
     if not isinstance(spec, dict):
         raise TimetableError("schedule_required", "schedule", "Say when it runs: a timetable with a type.")
     kind = spec.get("type")
@@ -306,7 +317,7 @@ def _from_stored(value: object, timezone: str) -> Timetable:
         raise TimetableError("unreadable_timetable", "anchor_at", "It has no anchor.")
     if beside is not None and not isinstance(value.get(beside), str):
         raise TimetableError("unreadable_timetable", "schedule", "A part of it is missing.")
-    timetable = parse_timetable(spec, timezone, now=_NEVER_READ, allow_unresolved_local=True)
+    timetable = _parse(spec, timezone, _NEVER_READ, None, allow_unresolved_local=True)
     if isinstance(timetable, Cron) and value["fields"] != timetable.fields.canonical():
         raise TimetableError("unreadable_timetable", "cron", "Its text and its fields disagree.")
     return timetable

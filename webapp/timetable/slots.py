@@ -11,10 +11,12 @@ Two ways to live with a clock change, and one in between:
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Protocol
+from typing import Final, Protocol
 
-from webapp.timetable.calendar_days import WallPattern
-from webapp.timetable.walltime import ZoneClock
+from webapp.timetable.calendar_days import LONGEST_GAP_YEARS, WallPattern
+from webapp.timetable.walltime import DAY, ZoneClock
+
+_LONGEST_GAP: Final = LONGEST_GAP_YEARS * 366 * DAY
 
 
 class Slots(Protocol):
@@ -81,9 +83,11 @@ class ElapsedSlots:
         starts, offsets, _ = clock.through(after)
         index = bisect_right(starts, after) - 1
         shown = after + offsets[index]
+        # A rhythm may name nothing but times that the clock skips every year: it never fires.
+        last_wall = shown + _LONGEST_GAP
         while True:
             wall = pattern.next(shown)
-            if wall is None:
+            if wall is None or wall > last_wall:
                 return None
             if wall >= clock.horizon:
                 starts, offsets, _ = clock.through(wall)
