@@ -84,7 +84,8 @@ def purity_violations(found: list[Module]) -> list[str]:
     return [
         f"{module.path}:{line} imports {name}: this module is pure"
         for module in found
-        if module.area == "timetable" or module.name.rsplit(".", 1)[-1] in PURE_NAMES
+        if module.area == "timetable"
+        or (module.name.rsplit(".", 1)[-1] in PURE_NAMES and module.area not in FLASK_AREAS)
         for line, name in imports(module)
         if any(name == bad or name.startswith((f"{bad}.", f"{bad}_")) for bad in IMPURE)
     ]
