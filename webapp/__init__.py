@@ -30,6 +30,7 @@ def create_app(config: Config | None = None, clock: Clock | None = None) -> Flas
     app.testing = config.testing
     init_store(app, config.database_url)
     _load_models()
+    _join_packages()
     _init_web(app, config)
     _init_commands(app)
     policy.check_routes(app)
@@ -38,7 +39,8 @@ def create_app(config: Config | None = None, clock: Clock | None = None) -> Flas
 
 def _init_web(app: Flask, config: Config) -> None:
     """Guard the door, then hang every page and call behind it."""
-    from webapp.api import health
+    from webapp.api import events, health, node, nodes, tasks
+    from webapp.web.live import init_live
 
     if config.trusted_proxies:
         hops = config.trusted_proxies
@@ -49,7 +51,23 @@ def _init_web(app: Flask, config: Config) -> None:
     sessions.init_sessions(app, config)
     auth.init_auth(app)
     problems.init_problems(app)
-    app.register_blueprint(health.blueprint)
+    init_live(app)
+    for module in (health, nodes, tasks, node, events):
+        app.register_blueprint(module.blueprint)
+
+
+def _join_packages() -> None:
+    """Fill the hooks of packages that must reach others beside or above them."""
+    from webapp.identity import hooks as identity_hooks
+    from webapp.nodes import hooks as node_hooks
+    from webapp.scheduling import steps
+    from webapp.scheduling.lifecycle import TargetKind
+    from webapp.scheduling.target import register_target
+    from webapp.targets.node import NodeTarget
+
+    register_target(TargetKind.NODE, NodeTarget())
+    identity_hooks.register_authority_changed(steps.authority_changed)
+    node_hooks.register(node_changed=steps.node_changed, before_change=steps.lock_schedules_of_node)
 
 
 def _init_commands(app: Flask) -> None:

@@ -121,6 +121,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "task_not_retryable": (409, "Only failed, expired or cancelled tasks can be retried."),
     # live
     "events_expired": (410, "The events after that id are no longer kept. Load the page again."),
+    "invalid_last_event_id": (400, "Last-Event-ID is the id of an event that this stream has sent."),
     # people
     "invalid_user_name": (400, "A user name has 1 to 80 characters."),
     "user_name_taken": (409, "Somebody has this name already."),
@@ -133,6 +134,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "already_member": (409, "This person belongs to the network already."),
     "wrong_password": (400, "This is not your present password."),
     "invalid_network_name": (400, "A network's name has 1 to 120 characters."),
+    "invalid_admin": (400, "admin is true or false."),
     "invalid_active": (400, "active is true or false."),
     "invalid_slug": (400, "A short name has 2 to 40 lower-case letters, digits or dashes."),
     "slug_taken": (409, "A network with this short name exists already."),

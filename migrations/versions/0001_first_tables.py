@@ -655,8 +655,8 @@ def upgrade() -> None:
             "ix_tasks_inbox",
             ["node_pk", "priority_rank", "created_at"],
             unique=False,
-            sqlite_where=sa.text("status IN ('created', 'delivered')"),
-            postgresql_where=sa.text("status IN ('created', 'delivered')"),
+            sqlite_where=sa.text("status IN ('created', 'delivered', 'acked', 'running')"),
+            postgresql_where=sa.text("status IN ('created', 'delivered', 'acked', 'running')"),
         )
         batch_op.create_index("ix_tasks_network_pk_created_at", ["network_pk", "created_at"], unique=False)
 
@@ -683,8 +683,8 @@ def downgrade() -> None:
         batch_op.drop_index("ix_tasks_network_pk_created_at")
         batch_op.drop_index(
             "ix_tasks_inbox",
-            sqlite_where=sa.text("status IN ('created', 'delivered')"),
-            postgresql_where=sa.text("status IN ('created', 'delivered')"),
+            sqlite_where=sa.text("status IN ('created', 'delivered', 'acked', 'running')"),
+            postgresql_where=sa.text("status IN ('created', 'delivered', 'acked', 'running')"),
         )
         batch_op.drop_index(
             "ix_tasks_due",

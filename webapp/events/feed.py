@@ -22,11 +22,12 @@ QUEUE_SIZE = 256
 MAX_STREAMS = 40
 MAX_WAITERS = 16
 
-_WAIT_SECONDS = 1.0
+_WAIT_SECONDS = 0.5
 # Events are read after each bell; and now and then without one, should a bell ever be missed.
-_QUIET_ROUNDS = 5
+_QUIET_ROUNDS = 10
 _PAUSE_AFTER_ERROR_SECONDS = 1.0
 _IDLE_SECONDS = 10.0
+_CLOSE_SECONDS = 5.0
 
 _log = get_logger(__name__)
 
@@ -107,26 +108,33 @@ class EventFeed:
     """The feed of this process. Its thread starts with the first listener, so never before a fork.
 
     `streams` and `waiters` bound how many threads of the server may be held by open streams and by long
-    polls: with all of them held, nobody could open a page.
+    polls: with all of them held, nobody could open a page. `shutdown`, set by whoever is told that the process
+    leaves, ends every listener within half a second.
     """
 
     def __init__(
-        self, engine: Engine, *, max_streams: int = MAX_STREAMS, max_waiters: int = MAX_WAITERS
+        self,
+        engine: Engine,
+        *,
+        shutdown: threading.Event | None = None,
+        max_streams: int = MAX_STREAMS,
+        max_waiters: int = MAX_WAITERS,
     ) -> None:
         self._engine = engine
+        self._shutdown = shutdown or threading.Event()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._listeners: dict[int, list[Subscription]] = {}
         self._cursors: dict[int, int] = {}
         self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._closed = threading.Event()
         self.streams = Slots(max_streams)
         self.waiters = Slots(max_waiters)
 
     @property
     def stopping(self) -> bool:
         """Whether the process is shutting down."""
-        return self._stop.is_set()
+        return self._closed.is_set() or self._shutdown.is_set()
 
     @contextmanager
     def listen(
@@ -148,11 +156,11 @@ class EventFeed:
         """`listen` for callers that outlive a block; they call `unsubscribe` themselves."""
         with self._lock:
             if network_pk not in self._listeners:
-                with Session(self._engine) as session:
+                with self.reading() as session:
                     self._cursors[network_pk] = last_numbers(session, [network_pk])[network_pk]
                 self._listeners[network_pk] = []
             subscription = Subscription(network_pk, self._cursors[network_pk], wants)
-            if self._stop.is_set():
+            if self.stopping:
                 subscription.end()
                 return subscription
             self._listeners[network_pk].append(subscription)
@@ -167,17 +175,18 @@ class EventFeed:
         with self._lock:
             self._forget(subscription)
 
-    def close(self) -> None:
-        """End every listener at once and let the thread go; for shutdown, safe in a signal handler's thread."""
-        self._stop.set()
-        # A signal may interrupt the very thread that holds the lock: leave the rest to another one.
-        threading.Thread(target=self._end_all, name="event-feed-close", daemon=True).start()
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A short session for those who render events long after their request has ended."""
+        with Session(self._engine, autoflush=False, expire_on_commit=False) as session:
+            yield session
 
-    def join(self, timeout_seconds: float) -> None:
-        """Wait until the thread has gone, after `close`."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(timeout_seconds)
+    def close(self) -> None:
+        """End every listener at once and wait for the thread to leave; the feed cannot be used again."""
+        self._closed.set()
+        self._end_all()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_SECONDS)
 
     def _end_all(self) -> None:
         with self._lock:
@@ -207,13 +216,14 @@ class EventFeed:
             except Exception:  # noqa: BLE001 - whatever broke, the feed has to come back
                 # The database is away or has moved; listeners stay, and miss nothing: cursors stand.
                 _log.exception("the event feed lost its database and tries again")
-                self._stop.wait(_PAUSE_AFTER_ERROR_SECONDS)
+                self._closed.wait(_PAUSE_AFTER_ERROR_SECONDS)
+        self._end_all()
 
     def _wait_for_listeners(self) -> bool:
         with self._lock:
-            while not self._listeners and not self._stop.is_set():
-                self._changed.wait()
-            return not self._stop.is_set()
+            while not self._listeners and not self.stopping:
+                self._changed.wait(_WAIT_SECONDS)
+            return not self.stopping
 
     def _follow(self) -> None:
         """Wait on the bell and read, until nobody has listened for a while."""
@@ -221,7 +231,7 @@ class EventFeed:
         try:
             self._pump()
             quiet, unheard_seconds = 0, 0.0
-            while not self._stop.is_set() and unheard_seconds < _IDLE_SECONDS:
+            while not self.stopping and unheard_seconds < _IDLE_SECONDS:
                 rang = waiter.wait(_WAIT_SECONDS)
                 quiet = 0 if rang else quiet + 1
                 if rang or quiet >= _QUIET_ROUNDS:
@@ -233,7 +243,7 @@ class EventFeed:
 
     def _pump(self) -> None:
         """Read and hand out everything that is new."""
-        while not self._stop.is_set() and self._pump_once():
+        while not self.stopping and self._pump_once():
             pass
 
     def _pump_once(self) -> bool:
@@ -243,7 +253,7 @@ class EventFeed:
         if not cursors:
             return False
         more = False
-        with Session(self._engine) as session:
+        with self.reading() as session:
             last = last_numbers(session, list(cursors))
             for network_pk, cursor in cursors.items():
                 if last[network_pk] > cursor:

@@ -49,7 +49,8 @@ class Stream:
     It takes over a subscription and a place among the process's streams, and gives both back when it ends or
     when the server closes it, also before the first byte. `missed` yields messages of events up to the start
     of the subscription; `render` turns a live event into messages; an event whose type is in `last_types`
-    ends the stream after it, so that the client comes back and is asked again who it is.
+    ends the stream after it, so that the client comes back and is asked again who it is. `after` is the last
+    event that the client has seen; it may be ahead of this process's feed.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Stream:
         missed: Iterable[bytes],
         render: Callable[[StoredEvent], Iterable[bytes]] = plain,
         *,
+        after: int = 0,
         last_types: frozenset[str] = frozenset(),
         ping_seconds: float = PING_SECONDS,
         max_age_seconds: float = MAX_AGE_SECONDS,
@@ -67,6 +69,7 @@ class Stream:
         self._subscription = subscription
         self._missed = missed
         self._render = render
+        self._after = after
         self._last_types = last_types
         self._ping_seconds = ping_seconds
         self._max_age_seconds = max_age_seconds
@@ -93,12 +96,14 @@ class Stream:
     def _generate(self) -> Iterator[bytes]:
         end = time.monotonic() + self._max_age_seconds
         yield from self._missed
-        yield position(self._subscription.start)
+        yield position(max(self._subscription.start, self._after))
         while not self._subscription.ended and not self._feed.stopping:
             rest = end - time.monotonic()
             if rest <= 0:
                 return
             event = self._subscription.take(min(self._ping_seconds, rest))
+            if event is not None and event.seq <= self._after:
+                continue
             if event is not None:
                 yield from self._render(event)
                 if event.type in self._last_types:

@@ -14,7 +14,6 @@ from webapp.store.texts import WorkText
 
 _KEPT_NODE = text("deleted_at IS NULL")
 _OPEN_TASK = text("status IN ('created', 'delivered', 'acked', 'running')")
-_WAITING_TASK = text("status IN ('created', 'delivered')")
 
 
 class Node(Base):
@@ -64,7 +63,7 @@ class Task(Base):
             "node_pk",
             "priority_rank",
             "created_at",
-            where=_WAITING_TASK,
+            where=_OPEN_TASK,
         ),
         partial_index("ix_tasks_due", "deadline_at", where=_OPEN_TASK),
         Index("ix_tasks_network_pk_created_at", "network_pk", "created_at"),

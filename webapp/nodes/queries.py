@@ -15,7 +15,7 @@ from webapp.ids import is_public_id
 from webapp.nodes import rules
 from webapp.nodes.lifecycle import STARTED, NodeLifecycle, NodeStatus, TaskStatus
 from webapp.nodes.models import Node, NodePresence, Task, TaskEvent
-from webapp.nodes.steps import STILL_OPEN, WAITING
+from webapp.nodes.steps import CANCEL_REQUESTED, STILL_OPEN, waits_for
 from webapp.store.paging import Page, PageRequest, newest_first
 
 
@@ -116,10 +116,30 @@ def node_may_fetch(session: Session, node_pk: int) -> bool:
 
 def inbox_count(session: Session, node_pk: int, *, now: datetime) -> int:
     """How many unacknowledged tasks the node could fetch."""
-    counted = session.scalar(
-        select(func.count()).select_from(Task).where(Task.node_pk == node_pk, WAITING, Task.deadline_at > now)
-    )
+    counted = session.scalar(select(func.count()).select_from(Task).where(*waits_for(node_pk, now)))
     return counted or 0
+
+
+def node_of_token(session: Session, node_pk: int) -> Node:
+    """The node that calls with its own token."""
+    return session.get_one(Node, node_pk)
+
+
+def cancels_requested(session: Session, node_pk: int) -> list[str]:
+    """Public ids of the tasks that this node has taken up and was asked to stop."""
+    statement = (
+        select(Task.task_id)
+        .join(TaskEvent, TaskEvent.task_pk == Task.id)
+        .where(
+            Task.node_pk == node_pk,
+            STILL_OPEN,
+            Task.status.in_(STARTED),
+            TaskEvent.kind == CANCEL_REQUESTED,
+            TaskEvent.attempt == Task.attempt,
+        )
+        .distinct()
+    )
+    return sorted(session.scalars(statement))
 
 
 # Tasks

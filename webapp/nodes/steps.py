@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 
-from sqlalchemy import Select, Table, func, insert, select, text
+from sqlalchemy import Boolean, ColumnElement, Select, Table, func, insert, literal_column, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError
@@ -31,9 +31,11 @@ from webapp.store.transaction import Tx
 SCHEDULER = "scheduler"
 PRIORITY_OF_RANK = {rank: priority.value for priority, rank in PRIORITY_RANK.items()}
 
-# Word for word the conditions of the partial indexes: a bound value would keep the planner from using them.
-WAITING = text("tasks.status IN ('created', 'delivered')")
-STILL_OPEN = text("tasks.status IN ('created', 'delivered', 'acked', 'running')")
+# The second is word for word the condition of the partial indexes; a bound value would keep them unused.
+WAITING: ColumnElement[bool] = literal_column("tasks.status IN ('created', 'delivered')", Boolean)
+STILL_OPEN: ColumnElement[bool] = literal_column(
+    "tasks.status IN ('created', 'delivered', 'acked', 'running')", Boolean
+)
 
 AnySelect = TypeVar("AnySelect", bound=Select[*tuple[Any, ...]])
 
@@ -43,6 +45,7 @@ _MAX_KEYS_PER_QUERY = 1000
 _MAX_KEPT_REFUSALS = 20
 _MAX_KEPT_EARLIER_RESULT = 2000
 _REFUSED = "report_refused"
+CANCEL_REQUESTED = "cancel_requested"
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,14 @@ class NewTask:
     ttl_seconds: int
     max_run_seconds: int
     created_by_pk: int | None
+
+
+class InboxSummary(NamedTuple):
+    """What a bell says of an inbox: how much waits there, and of the first of it its priority and sender."""
+
+    waiting: int
+    priority: str
+    sender: str
 
 
 class TaskRef(NamedTuple):
@@ -247,8 +258,8 @@ def withdraw(
 
 def request_cancel(tx: Tx, task: Task, *, actor: str, now: datetime) -> None:
     """Ask the node to stop work that it has taken up: rings `cancel`; the task ends when the node says so."""
-    if not _has_event(tx, task, "cancel_requested"):
-        append_event(tx, task, "cancel_requested", actor, {}, now)
+    if not _has_event(tx, task, CANCEL_REQUESTED):
+        append_event(tx, task, CANCEL_REQUESTED, actor, {}, now)
     data = {"node_id": task.node.node_id, "task_id": task.task_id}
     outbox.emit(tx, task.network_pk, "cancel", data, now=now)
 
@@ -330,21 +341,29 @@ def touch_presence(
             _ring_for_held(tx, node, now)
 
 
-def _ring_for_held(tx: Tx, node: Node, now: datetime) -> None:
-    held = tx.session.scalar(
-        select(func.count()).select_from(Task).where(Task.node_pk == node.id, WAITING, Task.deadline_at > now)
-    )
-    if not held:
-        return
+def inbox_summary(session: Session, node_pk: int, now: datetime) -> InboxSummary | None:
+    """What waits in an inbox at `now`; None when it is empty."""
+    count = session.scalar(select(func.count()).select_from(Task).where(*waits_for(node_pk, now)))
     columns = select(Task.priority_rank, Task.run_pk, User.name).outerjoin(
         User, User.id == Task.created_by_pk
     )
-    rank, run_pk, name = tx.session.execute(_inbox(columns, node.id, 1, now)).one()
+    first = session.execute(_inbox(columns, node_pk, 1, now)).first()
+    if not count or first is None:
+        return None
+    rank, run_pk, name = first
+    sender = SCHEDULER if run_pk is not None or name is None else name
+    return InboxSummary(count, PRIORITY_OF_RANK[rank], sender)
+
+
+def _ring_for_held(tx: Tx, node: Node, now: datetime) -> None:
+    waiting = inbox_summary(tx.session, node.id, now)
+    if waiting is None:
+        return
     data = {
         "nodes": [node.node_id],
-        "count": held,
-        "priority": PRIORITY_OF_RANK[rank],
-        "from": SCHEDULER if run_pk is not None or name is None else name,
+        "count": waiting.waiting,
+        "priority": waiting.priority,
+        "from": waiting.sender,
     }
     outbox.emit(tx, node.network_pk, "new_task", data, now=now)
 
@@ -385,10 +404,16 @@ def _event_row(
     }
 
 
+def waits_for(node_pk: int, now: datetime) -> tuple[ColumnElement[bool], ...]:
+    """The conditions of a task that its node could fetch at `now`."""
+    # STILL_OPEN says nothing new here, but it is the word of the index.
+    return Task.node_pk == node_pk, STILL_OPEN, WAITING, Task.deadline_at > now
+
+
 def _inbox(statement: AnySelect, node_pk: int, limit: int, now: datetime) -> AnySelect:
     """The order of an inbox: high before normal before low, then the oldest."""
     return (
-        statement.where(Task.node_pk == node_pk, WAITING, Task.deadline_at > now)
+        statement.where(*waits_for(node_pk, now))
         .order_by(Task.priority_rank, Task.created_at, Task.id)
         .limit(limit)
     )

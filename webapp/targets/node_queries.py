@@ -1,0 +1,38 @@
+"""What a task of a schedule is shown with: its run and the slot behind it. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from webapp.nodes.models import Task
+from webapp.scheduling.lifecycle import Trigger
+from webapp.scheduling.models import Run, Schedule
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """The run that a task carries: public ids, its slot (UTC), and how many slots it stands for beside."""
+
+    run_id: str
+    schedule_id: str
+    scheduled_for: datetime
+    trigger: Trigger
+    missed_count: int
+
+
+def facts_of_runs(session: Session, tasks: Iterable[Task]) -> dict[int, RunFacts]:
+    """The facts of the runs behind `tasks`, by the run's primary key; people's tasks have none."""
+    pks = sorted({task.run_pk for task in tasks if task.run_pk is not None})
+    if not pks:
+        return {}
+    rows = session.execute(
+        select(Run.id, Run.run_id, Schedule.schedule_id, Run.scheduled_for, Run.trigger, Run.missed_count)
+        .join(Schedule, Schedule.id == Run.schedule_pk)
+        .where(Run.id.in_(pks))
+    )
+    return {row.id: RunFacts(*row[1:]) for row in rows}
