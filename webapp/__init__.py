@@ -39,7 +39,7 @@ def create_app(config: Config | None = None, clock: Clock | None = None) -> Flas
 
 def _init_web(app: Flask, config: Config) -> None:
     """Guard the door, then hang every page and call behind it."""
-    from webapp.api import events, health, node, nodes, tasks
+    from webapp.api import events, health, node, nodes, people, tasks
     from webapp.web.live import init_live
 
     if config.trusted_proxies:
@@ -52,7 +52,7 @@ def _init_web(app: Flask, config: Config) -> None:
     auth.init_auth(app)
     problems.init_problems(app)
     init_live(app)
-    for module in (health, nodes, tasks, node, events):
+    for module in (health, people, nodes, tasks, node, events):
         app.register_blueprint(module.blueprint)
 
 

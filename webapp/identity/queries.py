@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session
 
 from webapp.errors import AppError
@@ -14,6 +14,7 @@ from webapp.identity.access import Actor
 from webapp.identity.models import EndedSession, Membership, Network, Role, SetUpLink, Token, TokenKind, User
 from webapp.identity.names import name_key
 from webapp.identity.tokens import looks_like_token, token_hash
+from webapp.store.paging import Page, PageRequest, newest_first
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,9 @@ def person_of(
 ) -> Person | None:
     """The active user with that key or id, with their networks; None when there is none.
 
-    `network_pk` narrows the reach to that one network, as a token bound to it does. One statement, so that
-    role and active state are of the same moment.
+    `network_pk` narrows the reach to that one network, as a token bound to it does; being a system
+    administrator reaches beyond a network and does not come along. One statement, so that role and active
+    state are of the same moment.
     """
     where = User.id == user_pk if user_pk is not None else User.user_id == user_id
     statement = (
@@ -135,7 +137,9 @@ def person_of(
         if network is not None and network_pk in (None, network.id)
     )
     roles = {place.network_pk: place.role for place in places}
-    actor = Actor(user.id, user.user_id, user.name, is_admin=user.is_admin, roles=roles)
+    actor = Actor(
+        user.id, user.user_id, user.name, is_admin=user.is_admin and network_pk is None, roles=roles
+    )
     return Person(actor, user.timezone, user.session_epoch, places)
 
 
@@ -173,32 +177,79 @@ def members(session: Session, network_pk: int) -> list[Member]:
         .where(Membership.network_pk == network_pk)
         .order_by(User.name_key)
     )
-    return [
-        Member(user.user_id, user.name, place.role, user.active, user.is_admin, place.created_at)
-        for user, place in session.execute(statement)
-    ]
+    return [_member(user, place) for user, place in session.execute(statement)]
 
 
-def people_seen_by(session: Session, actor: Actor) -> Sequence[User]:
-    """Everybody for a system administrator, else those who share a network with the person; by name."""
-    statement = select(User).order_by(User.name_key)
+def member(session: Session, network_pk: int, user_id: str) -> Member | None:
+    """One person of a network."""
+    statement = (
+        select(User, Membership)
+        .join(Membership, Membership.user_pk == User.id)
+        .where(Membership.network_pk == network_pk, User.user_id == user_id)
+    )
+    row = session.execute(statement).one_or_none()
+    return None if row is None else _member(row[0], row[1])
+
+
+def member_page(session: Session, network_pk: int, request: PageRequest) -> Page[Member]:
+    """A page of a network's people, the newest accounts first."""
+    inside = select(Membership.user_pk).where(Membership.network_pk == network_pk)
+    page = _user_page(session, select(User).where(User.id.in_(inside)), request)
+    places = {
+        place.user_pk: place
+        for place in session.scalars(
+            select(Membership).where(
+                Membership.network_pk == network_pk, Membership.user_pk.in_([user.id for user in page.rows])
+            )
+        )
+    }
+    rows = [_member(user, places[user.id]) for user in page.rows if user.id in places]
+    return Page(rows, page.next_cursor)
+
+
+def people_page(session: Session, actor: Actor, request: PageRequest) -> Page[User]:
+    """A page of everybody for a system administrator, else of those who share a network with the person."""
+    statement = select(User)
     if not actor.is_admin:
         shared = select(Membership.user_pk).where(Membership.network_pk.in_(sorted(actor.networks)))
         statement = statement.where(User.id.in_(shared) | (User.id == actor.user_pk))
-    return session.scalars(statement).all()
+    return _user_page(session, statement, request)
 
 
-def tokens_of(session: Session, user_pk: int, *, network_pk: int | None = None) -> list[TokenRow]:
-    """A user's tokens, newest first, those that are over too. `network_pk` keeps those bound to it alone."""
-    statement = (
-        select(Token, Network.network_id)
-        .outerjoin(Network, Network.id == Token.network_pk)
-        .where(Token.user_pk == user_pk)
-        .order_by(Token.created_at.desc(), Token.id.desc())
-    )
+def everybody(session: Session) -> Sequence[User]:
+    """All people by name, deactivated ones too; for system administrators."""
+    return session.scalars(select(User).order_by(User.name_key)).all()
+
+
+def tokens_of(
+    session: Session, user_pk: int, request: PageRequest, *, network_pk: int | None = None
+) -> Page[TokenRow]:
+    """A page of a user's tokens, newest first, those that are over too.
+
+    `network_pk` keeps those bound to that network alone.
+    """
+    statement = select(Token).where(Token.user_pk == user_pk)
     if network_pk is not None:
         statement = statement.where(Token.network_pk == network_pk)
-    return [token_row(token, network_id) for token, network_id in session.execute(statement)]
+    page = newest_first(
+        session, statement, Token.created_at, Token.id, request, lambda token: (token.created_at, token.id)
+    )
+    bound = {token.network_pk for token in page.rows if token.network_pk is not None}
+    network_ids = dict(
+        session.execute(select(Network.id, Network.network_id).where(Network.id.in_(bound))).tuples().all()
+    )
+    rows = [token_row(token, network_ids.get(token.network_pk or 0)) for token in page.rows]
+    return Page(rows, page.next_cursor)
+
+
+def _user_page(session: Session, statement: Select[User], request: PageRequest) -> Page[User]:
+    return newest_first(
+        session, statement, User.created_at, User.id, request, lambda user: (user.created_at, user.id)
+    )
+
+
+def _member(user: User, place: Membership) -> Member:
+    return Member(user.user_id, user.name, place.role, user.active, user.is_admin, place.created_at)
 
 
 def token_row(token: Token, network_id: str | None) -> TokenRow:
