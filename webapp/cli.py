@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from functools import wraps
-from typing import Any, NoReturn, ParamSpec
+from typing import Any, NoReturn, ParamSpec, cast
 
 import click
 from flask import Flask, current_app
@@ -132,9 +132,9 @@ def create_node(alias: str, slug: str) -> None:
 @_speaks_plainly
 def tick() -> None:
     """Do one pass of the worker. Prints counts as JSON."""
-    from webapp.scheduling import tick as scheduling_tick
+    from webapp.worker import run_once
 
-    _say(scheduling_tick.tick(now=_now()))
+    _say(run_once(cast(Flask, current_app._get_current_object())))  # type: ignore[attr-defined]
 
 
 @click.command("doctor")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -49,3 +50,12 @@ def resolve_alerts(
     if kind is not None:
         statement = statement.where(Alert.kind == kind)
     tx.session.execute(statement.values(resolved_at=now))
+
+
+def resolve_kind(tx: Tx, kind: str, subject_ids: Sequence[str], *, now: datetime) -> None:
+    """Close the open cards of one kind for these subjects."""
+    tx.session.execute(
+        update(Alert)
+        .where(Alert.kind == kind, Alert.subject_id.in_(subject_ids), Alert.resolved_at.is_(None))
+        .values(resolved_at=now)
+    )

@@ -474,6 +474,13 @@ def authority_changed(tx: Tx, user_pk: int, network_pk: int | None, now: datetim
     _recheck(tx, tx.session.scalars(statement).all(), now=now)
 
 
+def lock_schedules_of_node(tx: Tx, node_pk: int, now: datetime) -> None:  # noqa: ARG001 - a hook's shape
+    """Lock every schedule that has work at a node or aims at it, before the node itself is locked."""
+    aims = select(Schedule.id).where(Schedule.target_kind == TargetKind.NODE, Schedule.target_pk == node_pk)
+    works = select(Run.schedule_pk).where(Run.target_pk == node_pk, Run.status.in_(OPEN))
+    lock_due(tx, {*tx.session.scalars(aims), *tx.session.scalars(works)})
+
+
 def node_changed(tx: Tx, node_pk: int, now: datetime) -> None:
     """Re-run admission for the active schedules of a node, in the transaction that changed the node."""
     statement = select(Schedule.id).where(

@@ -77,6 +77,9 @@ class Target(Protocol):
     def reopen(self, tx: Tx, run: Run, *, actor: str, now: datetime) -> None:
         """Have the ended work of this run done once more, as its next attempt."""
 
+    def expire_overdue(self, *, now: datetime) -> int:
+        """End work whose time has run out, a bounded number in transactions of its own; returns how many."""
+
 
 _targets: dict[TargetKind, Target] = {}
 
@@ -84,6 +87,11 @@ _targets: dict[TargetKind, Target] = {}
 def register_target(kind: TargetKind, target: Target) -> None:
     """Make `target` the one that serves schedules of this kind."""
     _targets[kind] = target
+
+
+def all_targets() -> Sequence[Target]:
+    """Every kind that has registered."""
+    return list(_targets.values())
 
 
 def target_for(kind: TargetKind) -> Target:

@@ -132,6 +132,10 @@ class NodeTarget:
         for task in inbox.lock_tasks_of_runs(tx, [run.id]):
             inbox.reopen(tx, task, actor=actor, sender=SCHEDULER, now=now)
 
+    def expire_overdue(self, *, now: datetime) -> int:
+        """End tasks that nobody took up in time, or that run for too long."""
+        return expire_overdue(now=now)
+
 
 # --- What a node calls ---
 

@@ -1,0 +1,245 @@
+"""What keeps the engine honest between slots: silent blockers, waiting runs, returns from a pause, zone data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, select
+
+from webapp import audit
+from webapp.events import outbox
+from webapp.logs import get_logger
+from webapp.scheduling import alerts, operations, policy, steps
+from webapp.scheduling.admission import load_admission, load_targets
+from webapp.scheduling.deliver import deliver_waiting
+from webapp.scheduling.lifecycle import OPEN, WaitReason
+from webapp.scheduling.models import Run, Schedule, ScheduleDue, WorkerSeen, ZoneData
+from webapp.store import reading
+from webapp.store.transaction import Tx, operation
+from webapp.timetable import ZONE_DATA_VERSION, Plan
+
+LOOK_AHEAD = timedelta(days=7)
+# No change of a zone's rules has ever moved a wall time by more.
+_LARGEST_SHIFT = timedelta(hours=3)
+_PAGE = 500
+_log = get_logger(__name__)
+
+
+# --- Waiting runs and their blockers ---
+
+
+def unblock(*, now: datetime) -> int:
+    """Deliver runs whose time to wait is over, also where nothing else would have noticed.
+
+    Each schedule is a transaction of its own. Returns how many runs were dispatched.
+    """
+    waiting = select(Run.schedule_pk).where(
+        Run.status.in_(OPEN), Run.wait_reason.in_([WaitReason.PREVIOUS_RUN_ACTIVE, WaitReason.CATCH_UP])
+    )
+    with reading() as session:
+        schedule_pks = session.scalars(waiting.distinct().limit(_PAGE)).all()
+    return sum(_unblock_one(pk, now=now) for pk in schedule_pks)
+
+
+@operation
+def _unblock_one(tx: Tx, schedule_pk: int, *, now: datetime) -> int:
+    return deliver_waiting(tx, steps.lock_schedule(tx, schedule_pk), now=now)
+
+
+# --- Pauses that end by themselves ---
+
+
+def resume_due(*, now: datetime) -> int:
+    """Resume paused schedules whose `resume_at` has come; returns how many were resumed."""
+    due = select(Schedule.id).where(Schedule.resume_at <= now).order_by(Schedule.resume_at).limit(_PAGE)
+    with reading() as session:
+        pks = session.scalars(due).all()
+    return sum(operations.resume_when_due(pk, now=now) for pk in pks)
+
+
+# --- Looking ahead ---
+
+
+def look_ahead(*, now: datetime) -> int:
+    """Raise a card for every schedule that would be refused at a slot of the next seven days.
+
+    Returns how many would be refused.
+    """
+    after, found = 0, 0
+    while True:
+        with reading() as session:
+            statement = (
+                select(Schedule)
+                .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
+                .where(Schedule.id > after, ScheduleDue.next_run_at <= now + LOOK_AHEAD)
+                .order_by(Schedule.id)
+                .limit(_PAGE)
+            )
+            schedules = session.scalars(statement).all()
+            if not schedules:
+                return found
+            facts = load_admission(session, schedules, load_targets(session, schedules))
+        refused = {pk: code for pk in facts if (code := policy.refusal(facts[pk])) is not None}
+        found += len(refused)
+        _update_cards(
+            {schedule.id: (schedule.network_pk, schedule.schedule_id) for schedule in schedules},
+            refused,
+            now=now,
+        )
+        after = schedules[-1].id
+
+
+@operation
+def _update_cards(
+    tx: Tx, looked_at: dict[int, tuple[int, str]], refused: dict[int, str], *, now: datetime
+) -> None:
+    for pk, code in refused.items():
+        network_pk, schedule_id = looked_at[pk]
+        alerts.raise_alert(tx, network_pk, "would_not_fire", schedule_id, code, schedule_pk=pk, now=now)
+    fine = [subject for pk, (_, subject) in looked_at.items() if pk not in refused]
+    alerts.resolve_kind(tx, "would_not_fire", fine, now=now)
+
+
+# --- Zone data ---
+
+
+@dataclass(frozen=True)
+class ZoneVerdict:
+    """Whether this process may claim, and whether it brings newer zone data than any before it."""
+
+    may_claim: bool
+    newer: bool
+
+
+def judge_zone_data() -> ZoneVerdict:
+    """Compare this process's zone data with the newest that any worker has used."""
+    with reading() as session:
+        known = session.get(ZoneData, 1)
+    if known is None:
+        return ZoneVerdict(may_claim=True, newer=True)
+    return ZoneVerdict(may_claim=known.version <= ZONE_DATA_VERSION, newer=known.version < ZONE_DATA_VERSION)
+
+
+def adopt_zone_data(*, now: datetime) -> list[str]:
+    """Recompute every active next slot with this process's newer zone data, after due slots were claimed.
+
+    Returns the public ids of the schedules whose next slot moved; each is audited.
+    """
+    moved: list[str] = []
+    after = 0
+    while (page := _adopt_page(after, now=now)) is not None:
+        after = page.last_pk
+        moved.extend(page.moved)
+    _store_zone_version(now=now)
+    for schedule_id in moved:
+        _log.warning("the next slot moved with the new zone data", schedule_id=schedule_id)
+    return moved
+
+
+@dataclass(frozen=True)
+class _Page:
+    last_pk: int
+    moved: list[str]
+
+
+@operation
+def _adopt_page(tx: Tx, after: int, *, now: datetime) -> _Page | None:
+    pks = tx.session.scalars(
+        select(Schedule.id)
+        .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
+        .where(
+            Schedule.id > after,
+            Schedule.zone_version < ZONE_DATA_VERSION,
+            ScheduleDue.next_run_at.is_not(None),
+        )
+        .order_by(Schedule.id)
+        .limit(_PAGE)
+    ).all()
+    if not pks:
+        return None
+    steps.lock_due(tx, pks)
+    moved = [
+        schedule.schedule_id
+        for schedule in (steps.load_locked(tx, pk) for pk in pks)
+        if _adopt(tx, schedule, now=now)
+    ]
+    return _Page(pks[-1], moved)
+
+
+def _adopt(tx: Tx, schedule: Schedule, *, now: datetime) -> bool:
+    plan = steps.plan_or_none(schedule)
+    before = schedule.due.next_run_at
+    if plan is None or before is None or before <= now:
+        return False
+    schedule.zone_version = ZONE_DATA_VERSION
+    slot = steps.next_slot(plan, schedule.due, max_runs=schedule.max_runs, now=now)
+    if slot is not None and _is_the_claimed_slot(tx, schedule, plan, slot):
+        slot = plan.next_after(slot)
+    if slot == before:
+        return False
+    steps.set_next(schedule.due, slot)
+    audit.record(
+        tx,
+        schedule.network_pk,
+        actor=steps.WORKER,
+        verb="schedule.zone_data",
+        subject_kind="schedule",
+        subject_id=schedule.schedule_id,
+        detail={"was": before.isoformat(), **steps.definition_in_force(schedule)},
+        now=now,
+    )
+    outbox.emit(tx, schedule.network_pk, "schedule", {"schedules": [schedule.schedule_id]}, now=now)
+    return True
+
+
+def _is_the_claimed_slot(tx: Tx, schedule: Schedule, plan: Plan, slot: datetime) -> bool:
+    """Whether `slot` is, on the wall, the slot that was claimed last under the old rules.
+
+    That one is off the new grid, and the new rules put the same wall time a little later.
+    """
+    claimed = schedule.due.claimed_through
+    if claimed is None or slot - claimed > _LARGEST_SHIFT:
+        return False
+    if plan.next_after(claimed - timedelta(milliseconds=1)) == claimed:
+        return False
+    same_definition = select(Run.id).where(
+        Run.schedule_pk == schedule.id,
+        Run.scheduled_for == claimed,
+        Run.timetable_version == schedule.timetable_version,
+    )
+    return tx.session.scalars(same_definition).first() is not None
+
+
+@operation
+def _store_zone_version(tx: Tx, *, now: datetime) -> None:
+    known = tx.session.get(ZoneData, 1)
+    if known is None:
+        tx.session.add(ZoneData(id=1, version=ZONE_DATA_VERSION, changed_at=now))
+    elif known.version < ZONE_DATA_VERSION:
+        known.version, known.changed_at = ZONE_DATA_VERSION, now
+
+
+# --- Workers ---
+
+
+@operation
+def worker_seen(
+    tx: Tx, worker_id: str, *, started_at: datetime, lag_ms: int, stopped: bool, now: datetime
+) -> None:
+    """Record that a worker has made a pass, or that it has left."""
+    row = tx.session.get(WorkerSeen, worker_id)
+    if row is None:
+        row = WorkerSeen(worker_id=worker_id, started_at=started_at)
+        tx.session.add(row)
+    row.last_tick_at = now
+    row.zone_version = ZONE_DATA_VERSION
+    row.lag_ms = lag_ms
+    row.stopped_at = now if stopped else None
+
+
+@operation
+def forget_old_workers(tx: Tx, *, now: datetime) -> int:
+    """Remove what is known of workers that were last seen a day ago; returns how many."""
+    old = delete(WorkerSeen).where(WorkerSeen.last_tick_at < now - timedelta(days=1))
+    return len(tx.session.scalars(old.returning(WorkerSeen.worker_id)).all())

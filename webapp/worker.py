@@ -1,0 +1,107 @@
+"""The worker's loop: a pass when something is due, sleep until the next slot, wake when something changes."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+from typing import cast
+
+from flask import Flask
+
+from webapp.clock import Clock
+from webapp.config import Config
+from webapp.logs import bound, get_logger
+from webapp.scheduling import claim, maintenance
+from webapp.scheduling.tick import BatchSize, Counts, Worker, tick
+from webapp.store import dialect, engine, reading
+
+_SLICE_SECONDS = 0.25
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 10.0
+_SEEN_AT_MOST_EVERY_SECONDS = 1.0
+_log = get_logger(__name__)
+
+
+def new_worker(app: Flask) -> Worker:
+    """A worker that remembers nothing yet."""
+    config = cast(Config, app.extensions["carillon_config"])
+    clock = cast(Clock, app.extensions["carillon_clock"])
+    return Worker(BatchSize(config.batch_size, config.batch_fixed), started_at=clock.now())
+
+
+def run_once(app: Flask) -> Counts:
+    """One pass, and the worker's mark; returns what was done."""
+    with app.app_context():
+        clock = cast(Clock, app.extensions["carillon_clock"])
+        worker = new_worker(app)
+        counts = tick(worker, clock)
+        _mark(worker, clock, stopped=True)
+        return counts
+
+
+def run(app: Flask, stop: threading.Event) -> None:
+    """Make passes until `stop` is set; the batch in hand is finished first.
+
+    Sleeps until the next due instant, at most a tick, measured by a clock that only moves forward: a wall
+    clock that jumps costs at most one tick. Errors are logged and tried again with growing pauses.
+    """
+    config = cast(Config, app.extensions["carillon_config"])
+    clock = cast(Clock, app.extensions["carillon_clock"])
+    with app.app_context():
+        worker = new_worker(app)
+        with bound(worker_id=worker.worker_id):
+            _log.info("worker started", tick_seconds=config.tick_seconds, batch_size=config.batch_size)
+            _loop(worker, clock, config.tick_seconds, stop)
+            _mark(worker, clock, stopped=True)
+            _log.info("worker stopped")
+
+
+def _loop(worker: Worker, clock: Clock, tick_seconds: float, stop: threading.Event) -> None:
+    waiter = dialect.change_waiter(engine())
+    pause_seconds = _FIRST_PAUSE_SECONDS
+    marked_at = float("-inf")
+    try:
+        while not stop.is_set():
+            try:
+                counts = tick(worker, clock)
+                if clock.monotonic() - marked_at >= _SEEN_AT_MOST_EVERY_SECONDS or counts["schedules"] == 0:
+                    _mark(worker, clock, stopped=False)
+                    marked_at = clock.monotonic()
+                pause_seconds = _FIRST_PAUSE_SECONDS
+                if counts["more"]:
+                    continue
+                _sleep(waiter, clock, tick_seconds, stop)
+            except Exception:  # noqa: BLE001 - a worker outlives a database that is away
+                _log.exception("a pass failed; trying again", pause_seconds=pause_seconds)
+                stop.wait(pause_seconds)
+                pause_seconds = min(pause_seconds * 2, _LAST_PAUSE_SECONDS)
+    finally:
+        waiter.close()
+
+
+def _sleep(waiter: dialect.ChangeWaiter, clock: Clock, tick_seconds: float, stop: threading.Event) -> None:
+    """Return when something is due, when a tick has passed, or when the worker is to stop."""
+    until = clock.monotonic() + tick_seconds
+    next_due = _next_due()
+    while not stop.is_set():
+        rest = until - clock.monotonic()
+        if next_due is not None:
+            rest = min(rest, (next_due - clock.now()).total_seconds())
+        if rest <= 0:
+            return
+        if waiter.wait(min(rest, _SLICE_SECONDS)):
+            next_due = _next_due()
+
+
+def _next_due() -> datetime | None:
+    with reading() as session:
+        return claim.next_due_at(session)
+
+
+def _mark(worker: Worker, clock: Clock, *, stopped: bool) -> None:
+    maintenance.worker_seen(
+        worker.worker_id,
+        started_at=worker.started_at,
+        lag_ms=worker.lag_ms,
+        stopped=stopped,
+        now=clock.now(),
+    )
