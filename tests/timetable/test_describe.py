@@ -118,7 +118,7 @@ def test_crons_that_mean_different_slots_are_not_said_alike() -> None:
         first_text, first_slots = said.setdefault(words, (text, slots))
         assert slots == first_slots, (words, first_text, text)
         alike += first_text != text
-    assert alike > 100
+    assert alike > 50
 
 
 @pytest.mark.parametrize(
