@@ -256,6 +256,20 @@ def withdraw(
     return waiting
 
 
+def expire(tx: Tx, tasks: Sequence[Task], *, code: str, actor: str, now: datetime) -> list[Task]:
+    """End open tasks as expired, with `code` as the reason, whether they were acknowledged or not.
+
+    Final ones are left alone. Returns the expired ones.
+    """
+    still_open = [task for task in tasks if task.status in OPEN]
+    for task in still_open:
+        task.status = TaskStatus.EXPIRED
+        task.completed_at = now
+        task.error_code = code
+    append_events(tx, still_open, "expired", actor, {"code": code}, now)
+    return still_open
+
+
 def request_cancel(tx: Tx, task: Task, *, actor: str, now: datetime) -> None:
     """Ask the node to stop work that it has taken up: rings `cancel`; the task ends when the node says so."""
     if not _has_event(tx, task, CANCEL_REQUESTED):

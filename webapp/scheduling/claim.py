@@ -474,15 +474,19 @@ def dispatch_of(definition: Any, run_pk: int, run_id: str) -> Dispatch:
 
 
 def _close_displaced(tx: Tx, decisions: Sequence[Decision], *, now: datetime) -> None:
+    expire: dict[TargetKind, list[OpenRun]] = defaultdict(list)
     for decision in decisions:
-        expire = _runs_by_key(tx, decision.expire)
-        if expire:
-            kind = decision.definition.target_kind
-            target_for(kind).expire(tx, expire, code="blocker_timed_out", now=now)
-            for run in expire:
-                steps.close_run(tx, run, RunStatus.EXPIRED, code="blocker_timed_out", now=now)
-        for run in _runs_by_key(tx, decision.supersede):
-            steps.close_run(tx, run, RunStatus.SKIPPED, code="superseded", now=now)
+        expire[decision.definition.target_kind].extend(decision.expire)
+    for kind, open_runs in expire.items():
+        silent = _runs_by_key(tx, open_runs)
+        if silent:
+            target_for(kind).expire(tx, silent, code="blocker_timed_out", now=now)
+        for run in silent:
+            steps.close_run(run, RunStatus.EXPIRED, code="blocker_timed_out", now=now)
+    superseded = [run for decision in decisions for run in decision.supersede]
+    for run in _runs_by_key(tx, superseded):
+        steps.close_run(run, RunStatus.SKIPPED, code="superseded", now=now)
+    tx.session.flush()
 
 
 def _runs_by_key(tx: Tx, runs: Sequence[OpenRun]) -> Sequence[Run]:

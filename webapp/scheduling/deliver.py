@@ -34,7 +34,7 @@ def deliver_waiting(tx: Tx, schedule: Schedule, *, now: datetime) -> int:
         refusal = _late_refusal(tx, schedule, run)
         if refusal is not None:
             status = RunStatus.SKIPPED if refusal == "max_runs_reached" else RunStatus.FAILED
-            steps.close_run(tx, run, status, code=refusal, now=now)
+            steps.close_run(run, status, code=refusal, now=now)
             steps.tell(tx, schedule, [run.run_id], now=now)
             steps.after_end(tx, schedule, run, now=now)
             continue
@@ -72,7 +72,7 @@ def expire_silent(tx: Tx, schedule: Schedule, silent: list[OpenRun], *, now: dat
     runs = tx.session.scalars(select(Run).where(Run.id.in_([run.pk for run in silent]))).all()
     target_for(schedule.target_kind).expire(tx, runs, code="blocker_timed_out", now=now)
     for run in runs:
-        steps.close_run(tx, run, RunStatus.EXPIRED, code="blocker_timed_out", now=now)
+        steps.close_run(run, RunStatus.EXPIRED, code="blocker_timed_out", now=now)
         steps.after_end(tx, schedule, run, now=now)
     steps.tell(tx, schedule, [run.run_id for run in runs], now=now)
 

@@ -65,7 +65,6 @@ def finish(tx: Tx, schedule: Schedule, run: Run, outcome: Outcome, *, now: datet
     if run.status is RunStatus.QUEUED and outcome.status is RunStatus.COMPLETED:
         delivered(tx, schedule, run, now=now)
     steps.close_run(
-        tx,
         run,
         outcome.status,
         code=outcome.code,

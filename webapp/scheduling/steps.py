@@ -104,7 +104,6 @@ def tell(tx: Tx, schedule: Schedule, runs: Iterable[str] = (), *, now: datetime)
 
 
 def close_run(
-    tx: Tx,
     run: Run,
     status: RunStatus,
     *,
@@ -122,7 +121,6 @@ def close_run(
     run.error_message = message[:500] if message else None
     run.result = result
     run.completed_at = now
-    tx.session.flush()
 
 
 def withdraw(
@@ -146,7 +144,7 @@ def withdraw(
         tx, [run for run in runs if is_dispatched(run)], code=code, actor=actor, now=now
     )
     for run in runs:
-        close_run(tx, run, RunStatus.CANCELLED, code=code, now=now)
+        close_run(run, RunStatus.CANCELLED, code=code, now=now)
     tell(tx, schedule, [run.run_id for run in runs], now=now)
     return runs
 

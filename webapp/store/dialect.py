@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from sqlalchemy import BigInteger, Connection, Engine, Integer, Table, event, text
@@ -124,16 +124,15 @@ def insert_new(
 
     A row that does not come back lost its race: the caller reads no error text to learn it.
     """
-    inserted: list[Any] = []
+    if not rows:
+        return []
     module = sqlite if is_sqlite(_bind(session)) else postgresql
-    # A statement has a limit of bound values, so wide rows go in smaller bites.
-    for bite in _bites(rows, len(table.columns)):
-        statement = module.insert(table).values(list(bite)).on_conflict_do_nothing()
-        if returning:
-            inserted.extend(session.execute(statement.returning(*returning)).all())
-        else:
-            session.execute(statement)
-    return inserted
+    statement = module.insert(table).on_conflict_do_nothing()
+    if returning:
+        statement = statement.returning(*returning)
+    # Executed with a list, so that the statement is compiled once and sent in pages of many rows.
+    result = session.connection().execute(statement, [dict(row) for row in rows])
+    return list(result.all()) if returning else []
 
 
 def upsert(
@@ -250,9 +249,3 @@ def _is_lost_connection(error: Exception) -> bool:
 
 def _bind(session: Session) -> Engine | Connection:
     return session.get_bind()
-
-
-def _bites(rows: Sequence[Mapping[str, Any]], columns: int) -> Iterable[Sequence[Mapping[str, Any]]]:
-    size = max(1, 30_000 // columns)
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]

@@ -116,10 +116,11 @@ class NodeTarget:
 
     def expire(self, tx: Tx, runs: Sequence[Run], *, code: str, now: datetime) -> None:
         """End the tasks of these runs; a node that still works on one is told to stop."""
-        for task in inbox.lock_tasks_of_runs(tx, [run.id for run in runs]):
+        tasks = inbox.lock_tasks_of_runs(tx, [run.id for run in runs])
+        for task in tasks:
             if task.status in STARTED:
                 inbox.request_cancel(tx, task, actor=SCHEDULER, now=now)
-            inbox.end(tx, task, TaskStatus.EXPIRED, actor=SCHEDULER, code=code, now=now)
+        inbox.expire(tx, tasks, code=code, actor=SCHEDULER, now=now)
 
     def ask_to_stop(self, tx: Tx, runs: Sequence[Run], *, now: datetime) -> None:
         """Ring the nodes that work on these runs: nobody needs the result any more."""
