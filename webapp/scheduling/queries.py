@@ -1,0 +1,318 @@
+"""Reading schedules, runs, cards and the worker's pulse. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Select, func, or_, select
+from sqlalchemy.orm import Session, joinedload
+
+from webapp.errors import AppError, sentence_of
+from webapp.ids import is_public_id
+from webapp.scheduling import claim, policy, steps
+from webapp.scheduling.admission import load_admission, load_targets
+from webapp.scheduling.lifecycle import OPEN, RunStatus, ScheduleStatus, TargetKind
+from webapp.scheduling.models import Alert, Run, Schedule, ScheduleDue, WorkerSeen
+from webapp.store.paging import Page, PageRequest, newest_first
+from webapp.timetable import Plan, TimetableError, from_stored
+
+MAX_SEARCH = 200
+
+
+# --- Schedules ---
+
+
+@dataclass(frozen=True)
+class ScheduleFilter:
+    """What a list of schedules is narrowed to; None = not narrowed. `q` looks into names and aliases."""
+
+    status: ScheduleStatus | None = None
+    target_kind: TargetKind | None = None
+    target_id: str | None = None
+    q: str | None = None
+
+
+def _with_parts(statement: Select[Schedule]) -> Select[Schedule]:
+    return statement.options(
+        joinedload(Schedule.due),
+        joinedload(Schedule.text),
+        joinedload(Schedule.sponsor),
+        joinedload(Schedule.network),
+    )
+
+
+def list_schedules(
+    session: Session, networks: Collection[int], wanted: ScheduleFilter, request: PageRequest
+) -> Page[Schedule]:
+    """A page of schedules, the one changed last first. Raises AppError `invalid_cursor`, `invalid_q`."""
+    statement = _with_parts(select(Schedule).where(Schedule.network_pk.in_(networks)))
+    if wanted.status is not None:
+        statement = statement.where(Schedule.status == wanted.status)
+    if wanted.target_kind is not None:
+        statement = statement.where(Schedule.target_kind == wanted.target_kind)
+    if wanted.target_id is not None:
+        statement = statement.where(Schedule.target_id == wanted.target_id)
+    if wanted.q:
+        if len(wanted.q) > MAX_SEARCH or "\x00" in wanted.q:
+            raise AppError("invalid_q", field="q")
+        statement = statement.where(
+            or_(
+                Schedule.name.icontains(wanted.q, autoescape=True),
+                Schedule.target_alias.icontains(wanted.q, autoescape=True),
+                Schedule.short_id == wanted.q.lower(),
+            )
+        )
+    return newest_first(
+        session, statement, Schedule.updated_at, Schedule.id, request, lambda row: (row.updated_at, row.id)
+    )
+
+
+def count_by_status(session: Session, networks: Collection[int]) -> dict[ScheduleStatus, int]:
+    """How many schedules are in each state."""
+    rows = session.execute(
+        select(Schedule.status, func.count())
+        .where(Schedule.network_pk.in_(networks))
+        .group_by(Schedule.status)
+    )
+    return {status: count for status, count in rows}  # noqa: C416 - rows are not pairs to the type checker
+
+
+def find_schedule(session: Session, networks: Collection[int], schedule_id: str) -> Schedule:
+    """One schedule with due row, text, sponsor and network. Raises AppError `schedule_not_found`."""
+    if not is_public_id(schedule_id):
+        raise AppError("schedule_not_found")
+    statement = _with_parts(
+        select(Schedule).where(Schedule.schedule_id == schedule_id, Schedule.network_pk.in_(networks))
+    )
+    schedule = session.scalars(statement).unique().one_or_none()
+    if schedule is None:
+        raise AppError("schedule_not_found")
+    return schedule
+
+
+def plan_for(schedule: Schedule) -> Plan | None:
+    """The plan of a schedule, or None when what is stored cannot be read."""
+    try:
+        return Plan(from_stored(schedule.timetable, schedule.timezone), schedule.starts_at, schedule.ends_at)
+    except TimetableError:
+        return None
+
+
+def upcoming_schedules(
+    session: Session, networks: Collection[int], *, until: datetime, limit: int
+) -> Sequence[Schedule]:
+    """The schedules that fall due next, soonest first, up to `until`."""
+    statement = _with_parts(
+        select(Schedule)
+        .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
+        .where(ScheduleDue.network_pk.in_(networks), ScheduleDue.next_run_at <= until)
+        .order_by(ScheduleDue.next_run_at, Schedule.id)
+        .limit(limit)
+    )
+    return session.scalars(statement).unique().all()
+
+
+# --- Admission, explained ---
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a schedule would fire, and every question that was asked (`permanent`: no slot heals it)."""
+
+    would_fire: bool
+    checks: tuple[policy.Check, ...]
+
+
+def admission(session: Session, schedule: Schedule, *, now: datetime) -> Verdict:
+    """Would it fire at its next slot? The same facts and rules that dispatch uses."""
+    facts = load_admission(session, [schedule], load_targets(session, [schedule]))
+    checks = policy.admission_checks(facts[schedule.id])
+    checks.insert(0, _state_check(schedule))
+    plan = plan_for(schedule)
+    if plan is None:
+        checks.append(policy.Check("unreadable_timetable", ok=False, permanent=True))
+    elif schedule.status is not ScheduleStatus.ACTIVE or schedule.due.next_run_at is None:
+        left = steps.next_slot(plan, schedule.due, max_runs=schedule.max_runs, now=now)
+        checks.append(policy.Check("schedule_has_no_future_occurrence", left is not None, permanent=True))
+    return Verdict(all(check.ok for check in checks), tuple(checks))
+
+
+def _state_check(schedule: Schedule) -> policy.Check:
+    codes = {
+        ScheduleStatus.PROPOSED: "schedule_proposed",
+        ScheduleStatus.PAUSED: "schedule_paused",
+        ScheduleStatus.NEEDS_ATTENTION: "schedule_stopped",
+        ScheduleStatus.COMPLETED: "schedule_completed",
+        ScheduleStatus.CANCELLED: "schedule_cancelled",
+    }
+    code = codes.get(schedule.status, "schedule_active")
+    ended = schedule.status in (ScheduleStatus.COMPLETED, ScheduleStatus.CANCELLED)
+    return policy.Check(code, schedule.status is ScheduleStatus.ACTIVE, permanent=ended)
+
+
+# What each check says when the answer is yes; when it is no, the code's own sentence says why.
+_FINE = {
+    "schedule_active": "The schedule is active.",
+    "sponsor_inactive": "The person it acts for is active.",
+    "sponsor_not_permitted": "The person it acts for may send tasks in this network.",
+    "target_node_not_found": "The node is in this network.",
+    "target_not_active": "The node takes work.",
+    "schedule_has_no_future_occurrence": "A slot lies ahead.",
+}
+
+
+def check_sentence(check: policy.Check) -> str:
+    """A check in words."""
+    return _FINE.get(check.code, "Fine.") if check.ok else sentence_of(check.code)
+
+
+# --- Runs ---
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """What a list of runs is narrowed to; instants UTC, `to` exclusive."""
+
+    status: RunStatus | None = None
+    schedule_pk: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def list_runs(
+    session: Session, networks: Collection[int], wanted: RunFilter, request: PageRequest
+) -> Page[Run]:
+    """A page of runs, newest slot first, with their schedules and texts. Raises AppError `invalid_cursor`."""
+    statement = (
+        select(Run)
+        .where(Run.network_pk.in_(networks))
+        .options(joinedload(Run.schedule), joinedload(Run.text))
+    )
+    if wanted.status is not None:
+        statement = statement.where(Run.status == wanted.status)
+    if wanted.schedule_pk is not None:
+        statement = statement.where(Run.schedule_pk == wanted.schedule_pk)
+    if wanted.since is not None:
+        statement = statement.where(Run.scheduled_for >= wanted.since)
+    if wanted.until is not None:
+        statement = statement.where(Run.scheduled_for < wanted.until)
+    return newest_first(
+        session, statement, Run.scheduled_for, Run.id, request, lambda row: (row.scheduled_for, row.id)
+    )
+
+
+def find_run(session: Session, networks: Collection[int], run_id: str) -> Run:
+    """One run with its schedule and text. Raises AppError `run_not_found`."""
+    if not is_public_id(run_id):
+        raise AppError("run_not_found")
+    statement = (
+        select(Run)
+        .where(Run.run_id == run_id, Run.network_pk.in_(networks))
+        .options(joinedload(Run.schedule), joinedload(Run.text))
+    )
+    run = session.scalars(statement).one_or_none()
+    if run is None:
+        raise AppError("run_not_found")
+    return run
+
+
+def changed_since(run: Run) -> bool:
+    """Whether timetable, text or target of the schedule changed since the run began."""
+    return steps.is_stale(run.schedule, run)
+
+
+def count_runs_by_status(session: Session, schedule_pk: int) -> dict[RunStatus, int]:
+    """How many runs of a schedule are in each state."""
+    rows = session.execute(
+        select(Run.status, func.count()).where(Run.schedule_pk == schedule_pk).group_by(Run.status)
+    )
+    return {status: count for status, count in rows}  # noqa: C416 - rows are not pairs to the type checker
+
+
+def last_runs(
+    session: Session, schedule_pks: Iterable[int], *, limit: int
+) -> dict[int, list[tuple[str, RunStatus]]]:
+    """The last runs of each schedule (public id and state), oldest first; one statement for all."""
+    place = (
+        func.row_number()
+        .over(partition_by=Run.schedule_pk, order_by=(Run.scheduled_for.desc(), Run.id.desc()))
+        .label("place")
+    )
+    ranked = (
+        select(Run.schedule_pk, Run.run_id, Run.status, place)
+        .where(Run.schedule_pk.in_(list(schedule_pks)))
+        .subquery()
+    )
+    rows = session.execute(select(ranked).where(ranked.c.place <= limit).order_by(ranked.c.place.desc()))
+    found: dict[int, list[tuple[str, RunStatus]]] = defaultdict(list)
+    for row in rows:
+        found[row.schedule_pk].append((row.run_id, row.status))
+    return found
+
+
+def count_open(session: Session, networks: Collection[int]) -> dict[RunStatus, int]:
+    """How many runs wait, are fetched, and are at work."""
+    rows = session.execute(
+        select(Run.status, func.count())
+        .where(Run.network_pk.in_(networks), Run.status.in_(OPEN))
+        .group_by(Run.status)
+    )
+    return {status: count for status, count in rows}  # noqa: C416 - rows are not pairs to the type checker
+
+
+# --- Cards and pulse ---
+
+
+@dataclass(frozen=True)
+class Card:
+    """An open card with the schedule that it is about, if any."""
+
+    alert: Alert
+    schedule: Schedule | None
+
+
+def open_cards(session: Session, networks: Collection[int], *, limit: int = 50) -> list[Card]:
+    """What needs a person now, newest first."""
+    rows = session.execute(
+        select(Alert, Schedule)
+        .outerjoin(Schedule, Schedule.id == Alert.schedule_pk)
+        .where(Alert.network_pk.in_(networks), Alert.resolved_at.is_(None))
+        .order_by(Alert.created_at.desc(), Alert.id.desc())
+        .limit(limit)
+    )
+    return [Card(alert, schedule) for alert, schedule in rows]
+
+
+def count_cards(session: Session, networks: Collection[int]) -> int:
+    """How many cards are open."""
+    statement = select(func.count()).where(Alert.network_pk.in_(networks), Alert.resolved_at.is_(None))
+    return int(session.scalar(statement) or 0)
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """The workers as one: how many are alive, when one last made a pass, the lag of the last claim."""
+
+    alive: int
+    last_tick_at: datetime | None
+    lag_seconds: float
+    due_unclaimed: int
+
+
+def pulse(session: Session, *, tick_seconds: float, now: datetime) -> Pulse:
+    """Whether somebody is ticking: a worker counts as alive for three ticks after its last pass."""
+    workers = session.scalars(select(WorkerSeen).order_by(WorkerSeen.last_tick_at.desc()).limit(50)).all()
+    alive = [
+        worker
+        for worker in workers
+        if worker.stopped_at is None and worker.last_tick_at >= now - timedelta(seconds=3 * tick_seconds)
+    ]
+    return Pulse(
+        alive=len(alive),
+        last_tick_at=workers[0].last_tick_at if workers else None,
+        lag_seconds=max((worker.lag_ms for worker in alive), default=0) / 1000,
+        due_unclaimed=claim.backlog_size(session, now),
+    )
