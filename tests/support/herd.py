@@ -1,9 +1,9 @@
 """A process that has imported the product once and forks as many children as a test wants.
 
 Started by `tests.support.processes`, never imported by a test. It reads one JSON object a line:
-`{"start": "module:function", "arguments": {…}, "log": path}`, answers `{"started": pid}` and, when a child
-ends, `{"ended": pid, "status": code}` (negative: the signal). When its input closes it kills what is left.
-No connection exists before a fork, since nothing but imports happens here.
+`{"start": "module:function", "arguments": {…}, "environment": {…}, "log": path}`. It answers
+`{"started": pid}` and, when a child ends, `{"ended": pid, "status": code}` (negative: the signal). When its
+input closes it kills what is left. No connection exists before a fork: nothing but imports happens here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import select
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any, NoReturn
 
 
@@ -36,7 +37,8 @@ def main() -> None:
             _report_ended(children)
     finally:
         for pid in children:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
 
 
 def _start(order: dict[str, Any]) -> int:
@@ -50,6 +52,9 @@ def _start(order: dict[str, Any]) -> int:
 def _become(order: dict[str, Any]) -> NoReturn:
     status = 1
     try:
+        # A group of its own, so that what the child starts is ended with it.
+        os.setpgid(0, 0)
+        os.environ.update(order["environment"])
         log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for descriptor in (1, 2):
             os.dup2(log, descriptor)
@@ -57,6 +62,8 @@ def _become(order: dict[str, Any]) -> NoReturn:
         module, _, function = order["start"].partition(":")
         getattr(importlib.import_module(module), function)(**order["arguments"])
         status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - a child's way out is its status and its log, whatever was raised
         traceback.print_exc()
     finally:

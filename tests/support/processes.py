@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
@@ -17,7 +18,7 @@ from typing import Any
 
 from tests.support.databases import ROOT
 from tests.support.file_clock import FileClock
-from tests.support.servers import STOP_SECONDS, product_environment
+from tests.support.servers import START_SECONDS, STOP_SECONDS, product_environment
 
 RUN_PROGRAM = "tests.support.run_program:run"
 
@@ -28,6 +29,7 @@ class Herd:
     def __init__(self, parent: subprocess.Popen[str], folder: Path) -> None:
         self._parent = parent
         self._folder = folder
+        self._numbers = itertools.count()
         self._started: queue.Queue[int] = queue.Queue()
         self._logs: dict[int, Path] = {}
         self._statuses: dict[int, int] = {}
@@ -35,21 +37,36 @@ class Herd:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def start(self, entry: str, /, **arguments: Any) -> int:
-        """Fork a child that calls `module:function` with these (JSON) arguments; returns its process id."""
-        log = self._folder / f"child-{len(self._logs)}.log"
+    def start(self, entry: str, environment: Mapping[str, str] | None = None, /, **arguments: Any) -> int:
+        """Fork a child that calls `module:function` with these (JSON) arguments; returns its process id.
+
+        `environment` is laid over the herd's own before the call.
+        """
+        log = self._folder / f"child-{next(self._numbers)}.log"
+        order = {
+            "start": entry,
+            "arguments": arguments,
+            "environment": dict(environment or {}),
+            "log": str(log),
+        }
         assert self._parent.stdin is not None
-        self._parent.stdin.write(json.dumps({"start": entry, "arguments": arguments, "log": str(log)}) + "\n")
+        self._parent.stdin.write(json.dumps(order) + "\n")
         self._parent.stdin.flush()
         pid = self._started.get(timeout=30)
         self._logs[pid] = log
         return pid
 
+    def start_program(
+        self, clock: FileClock, program: str, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> int:
+        """Fork a child that is `app.py` or `scheduler_worker.py` under a file clock; returns its process id."""
+        return self.start(
+            RUN_PROGRAM, environment, program=program, arguments=arguments, clock_file=str(clock.path)
+        )
+
     def start_worker(self, clock: FileClock) -> int:
         """Fork a child that is the product's worker under a file clock; returns its process id."""
-        return self.start(
-            RUN_PROGRAM, program="scheduler_worker.py", arguments=[], clock_file=str(clock.path)
-        )
+        return self.start_program(clock, "scheduler_worker.py")
 
     def living(self) -> list[int]:
         """The children that have not ended, oldest first."""
@@ -61,11 +78,6 @@ class Herd:
         os.kill(pid, signal.SIGKILL)
         assert self.wait(pid) == -signal.SIGKILL, f"it ended before it was killed:\n{self.words(pid)}"
 
-    def terminate(self, pid: int) -> int:
-        """SIGTERM, and wait; returns the exit status."""
-        os.kill(pid, signal.SIGTERM)
-        return self.wait(pid)
-
     def wait(self, pid: int, seconds: float = STOP_SECONDS) -> int:
         """Wait for a child to end; returns its exit status, negative for a signal.
 
@@ -76,6 +88,14 @@ class Herd:
         assert ended, f"process {pid} still runs after {seconds:g} s:\n{self.words(pid)}"
         return self._statuses[pid]
 
+    def until(self, pid: int, ready: Callable[[], bool], seconds: float = START_SECONDS) -> None:
+        """Wait until a child is ready. Raises AssertionError with its output when it ends or takes too long."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            assert pid in self.living(), f"process {pid} left with {self.wait(pid)}:\n{self.words(pid)}"
+            assert time.monotonic() < deadline, f"not ready after {seconds:g} s:\n{self.words(pid)}"
+            time.sleep(0.01)
+
     def words(self, pid: int) -> str:
         """Everything a child has written so far."""
         log = self._logs[pid]
@@ -83,7 +103,10 @@ class Herd:
 
     def stop(self) -> None:
         """SIGTERM to all that live; each must end by itself with status 0."""
-        pids = self.living()
+        self.end(*self.living())
+
+    def end(self, *pids: int) -> None:
+        """SIGTERM to these, all at once; each must end by itself with status 0."""
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
         for pid in pids:
@@ -101,10 +124,12 @@ class Herd:
         assert self._parent.stdout is not None
         for line in self._parent.stdout:
             words = json.loads(line)
-            if "started" in words:
-                self._started.put(words["started"])
-            else:
-                with self._change:
+            with self._change:
+                if "started" in words:
+                    # The system may give a number out again.
+                    self._statuses.pop(words["started"], None)
+                    self._started.put(words["started"])
+                else:
                     self._statuses[words["ended"]] = words["status"]
                     self._change.notify_all()
 
@@ -114,10 +139,10 @@ def herd(
     database_url: str,
     folder: Path,
     *,
-    modules: Sequence[str] = ("tests.support.run_program",),
+    modules: Sequence[str] = ("tests.support.run_program", "tests.support.whole_product"),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Herd]:
-    """A herd whose children see this database; `modules` are imported before any fork.
+    """A herd whose children see this database; `modules` are imported before any fork. Logs go to `folder`.
 
     Children that live at the end of the block are killed: call `stop` first where a clean end matters.
     The herd dies with the test process, however that ends.
@@ -148,8 +173,7 @@ def workers(
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Herd]:
     """A herd of `count` workers under one file clock; `start_worker` adds another."""
-    modules = ["tests.support.run_program", "webapp.worker"]
-    with herd(database_url, folder, modules=modules, environment=environment) as running:
+    with herd(database_url, folder, environment=environment) as running:
         for _ in range(count):
             running.start_worker(clock)
         yield running

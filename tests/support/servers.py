@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -48,6 +49,10 @@ class WebServer(Server):
         """Its address without a slash at the end."""
         return f"http://{HOST}:{self.port}"
 
+    def set_up_link(self) -> str | None:
+        """The link that lets the first person in, as the operator reads it; None where somebody exists."""
+        return find_set_up_link(self.words())
+
 
 @contextmanager
 def web(
@@ -88,6 +93,12 @@ def worker(
         server = Server(process, log)
         _wait_until(lambda: "worker started" in server.words(), server)
         yield server
+
+
+def find_set_up_link(words: str) -> str | None:
+    """The set-up link in what a web process has written."""
+    found = re.search(r"https?://\S+/setup\?token=\S+", words)
+    return found.group() if found else None
 
 
 def free_port() -> int:
