@@ -19,14 +19,13 @@ help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
 		printf 'make %-12s %s\n' "$$name" "$$text"; done
 
+# The program brings its database up to date before it serves.
 run: $(VENV)/runtime.stamp ## install, migrate, start web and worker at http://127.0.0.1:8000
-	@$(PYTHON_BIN) -m flask --app app db upgrade
 	@$(PYTHON_BIN) app.py $(ARGS)
 
 # The demo has a database of its own, so that it never touches real schedules.
 demo: export CARILLON_DATABASE_URL := $(or $(CARILLON_DEMO_DATABASE_URL),sqlite:///instance/demo.db)
 demo: $(VENV)/runtime.stamp ## as run, with a sample network and a sample node at work
-	@$(PYTHON_BIN) -m flask --app app db upgrade
 	@$(PYTHON_BIN) app.py --demo $(ARGS)
 
 test: $(VENV)/dev.stamp ## every test, on SQLite and PostgreSQL, in a real browser; installs what it needs
