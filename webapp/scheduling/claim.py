@@ -602,7 +602,10 @@ def _count(decisions: Sequence[Decision], dispatched: int) -> Claimed:
 
 
 def next_due_at(session: Session) -> datetime | None:
-    """When the next schedule falls due, over all networks: one look into the index for each network."""
+    """When the engine must look next: a schedule falls due, or a pause ends by itself.
+
+    One look into an index for each network, and one for the pauses.
+    """
     first = (
         select(ScheduleDue.due_at)
         .where(ScheduleDue.network_pk == Network.id, ScheduleDue.due_at.is_not(None))
@@ -611,8 +614,12 @@ def next_due_at(session: Session) -> datetime | None:
         .correlate(Network)
         .scalar_subquery()
     )
-    instants = [instant for instant in session.scalars(select(first).select_from(Network)) if instant]
-    return min(instants, default=None)
+    resume = select(Schedule.resume_at).where(Schedule.resume_at.is_not(None)).order_by(Schedule.resume_at)
+    instants = [
+        *session.scalars(select(first).select_from(Network)),
+        session.scalars(resume.limit(1)).first(),
+    ]
+    return min((instant for instant in instants if instant is not None), default=None)
 
 
 def backlog_size(session: Session, now: datetime) -> int:

@@ -97,9 +97,9 @@ def dispatch(tx: Tx, schedule: Schedule, run: Run, *, actor: str, now: datetime)
         run.text_pk, run.target_pk = schedule.text_pk, schedule.target_pk
         run.target_id, run.target_alias = schedule.target_id, schedule.target_alias
         run.schedule_revision = schedule.revision
+        due.last_run_at = steps.max_instant(due.last_run_at, run.scheduled_for)
         if run.trigger is Trigger.SCHEDULED:
             due.dispatched_count += 1
-            due.last_run_at = steps.max_instant(due.last_run_at, run.scheduled_for)
             due.skips_in_a_row = 0
     due.claim_seq += 1
     tx.session.flush()

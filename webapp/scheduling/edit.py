@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy.orm.attributes import flag_modified
-
 from webapp import audit
 from webapp.errors import AppError
 from webapp.identity.access import Actor
@@ -15,7 +13,7 @@ from webapp.scheduling import steps
 from webapp.scheduling.fields import ScheduleChanges
 from webapp.scheduling.lifecycle import ScheduleStatus
 from webapp.scheduling.models import Schedule
-from webapp.scheduling.plans import is_once, plan_of
+from webapp.scheduling.plans import is_once
 from webapp.scheduling.target import target_for
 from webapp.store.texts import keep_text
 from webapp.store.transaction import Tx
@@ -181,11 +179,9 @@ def _set_timing(schedule: Schedule, timing: _Timing) -> None:
     schedule.timezone = timing.timezone
     schedule.starts_at = timing.starts_at
     schedule.ends_at = timing.ends_at
-    # The text of a cron expression is kept as typed, also where it means the same as before.
-    if schedule.timetable != to_stored(timing.timetable):
-        schedule.timetable = to_stored(timing.timetable)
-        flag_modified(schedule, "timetable")
     if timing.moves:
+        # Another spelling of the same timetable is no change: the stored one stays.
+        schedule.timetable = to_stored(timing.timetable)
         schedule.zone_version = ZONE_DATA_VERSION
         schedule.timetable_version += 1
 
@@ -193,7 +189,10 @@ def _set_timing(schedule: Schedule, timing: _Timing) -> None:
 def _recompute(schedule: Schedule, *, moved: bool, now: datetime) -> None:
     """Set the next slot anew where the timetable moved; otherwise only clear or restore it by its bounds."""
     due = schedule.due
-    plan = plan_of(schedule)
+    plan = steps.plan_or_none(schedule)
+    if plan is None:
+        # An unreadable timetable keeps its slot: the engine sets the schedule aside and says why.
+        return
     if moved:
         steps.set_next(due, steps.next_slot(plan, due, max_runs=schedule.max_runs, now=now))
         return

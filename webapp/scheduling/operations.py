@@ -409,6 +409,7 @@ def _run_now(
     if overlap.fate is Fate.DISPATCH:
         row |= {"wait_reason": WaitReason.NOT_FETCHED, "task_id": task_id_of_run(run_id)}
         decision.dispatch.append(run_id)
+        schedule.due.last_run_at = steps.max_instant(schedule.due.last_run_at, now)
     else:
         row |= {"wait_reason": WaitReason.PREVIOUS_RUN_ACTIVE}
         row |= {"blocked_by": overlap.blocker.run_id if overlap.blocker else None}
