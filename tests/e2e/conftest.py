@@ -48,7 +48,7 @@ def database_url(request: pytest.FixtureRequest, databases: DatabaseSource) -> I
         yield url
 
 
-@pytest.fixture(params=[True, False], ids=["script", "no script"])
+@pytest.fixture(params=[True, False], ids=["script", "plain"])
 def javascript(request: pytest.FixtureRequest) -> bool:
     """Whether the browser runs script."""
     return bool(request.param)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.support.browser import Watch, assert_accessible
+from tests.support.browser import Watch, assert_accessible, shoot
 
 pytestmark = pytest.mark.e2e
 
@@ -68,7 +69,7 @@ def _watched(browser: Browser, address: str, path: str, *, javascript: bool) -> 
     return page, watch
 
 
-@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
+@pytest.mark.parametrize("javascript", [True, False], ids=["script", "plain"])
 @pytest.mark.parametrize("path", ["/innocent", "/refused"])
 def test_an_innocent_page_passes(browser: Browser, address: str, path: str, javascript: bool) -> None:
     page, watch = _watched(browser, address, path, javascript=javascript)
@@ -114,3 +115,20 @@ def test_axe_names_a_control_without_a_label_under_the_strict_policy(browser: Br
     assert_accessible(page)
     page.context.close()
     watch.assert_clean()
+
+
+def test_pictures_are_kept_only_when_somebody_asks(
+    browser: Browser, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, _ = _watched(browser, address, "/innocent", javascript=True)
+    usual = page.viewport_size
+    monkeypatch.delenv("CARILLON_SCREENS", raising=False)
+    shoot(page, "innocent")
+    monkeypatch.setenv("CARILLON_SCREENS", str(tmp_path))
+    shoot(page, "asked")
+    assert page.viewport_size == usual
+    page.context.close()
+    kept = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert sorted(kept) == ["asked-dark.png", "asked-light.png", "asked-phone.png"]
+    assert kept["asked-phone.png"] != kept["asked-light.png"]
+    assert all(picture.startswith(b"\x89PNG") for picture in kept.values())

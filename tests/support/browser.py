@@ -5,12 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, Response, WebError
+from playwright.sync_api import (
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    Response,
+    ViewportSize,
+    WebError,
+)
 
 # A browser that calls home would break the rule that no page reaches for another host.
 _QUIET = [
@@ -24,9 +33,16 @@ _OWN_HOSTS = {"127.0.0.1", "localhost"}
 # A refusal is an answer that pages are made for; the browser's console calls each of them an error.
 _REFUSALS = {400, 401, 403, 404, 409, 410, 422, 429}
 _FAILED_LOAD = "Failed to load resource: the server responded with a status of "
+_DESK: ViewportSize = {"width": 1280, "height": 900}
+_PHONE: ViewportSize = {"width": 390, "height": 844}
+_LOOKS: list[tuple[str, Literal["light", "dark"], ViewportSize]] = [
+    ("light", "light", _DESK),
+    ("dark", "dark", _DESK),
+    ("phone", "light", _PHONE),
+]
 
 with_script_only = pytest.mark.parametrize("javascript", [True], indirect=True, ids=["script"])
-without_script_only = pytest.mark.parametrize("javascript", [False], indirect=True, ids=["no script"])
+without_script_only = pytest.mark.parametrize("javascript", [False], indirect=True, ids=["plain"])
 
 
 def launch_arguments() -> dict[str, Any]:
@@ -74,6 +90,25 @@ class Watch:
         refused = response.status in _REFUSALS and kind in ("document", "fetch", "xhr", "eventsource")
         if response.status >= 400 and not refused:
             self.problems.append(f"{kind} answered {response.status}: {response.url}")
+
+
+def shoot(page: Page, name: str) -> None:
+    """Keep pictures of the page as it stands, where `make screens` asks for them; else do nothing.
+
+    `name` becomes `name-light.png`, `name-dark.png` and `name-phone.png` (390 px wide). The page is left as
+    it was.
+    """
+    folder = os.environ.get("CARILLON_SCREENS")
+    if not folder:
+        return
+    usual = page.viewport_size
+    for look, scheme, size in _LOOKS:
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size(size)
+        page.screenshot(path=Path(folder) / f"{name}-{look}.png", full_page=True, animations="disabled")
+    page.emulate_media(color_scheme="null")
+    if usual:
+        page.set_viewport_size(usual)
 
 
 def assert_accessible(page: Page, *, without: Sequence[str] = ()) -> None:
