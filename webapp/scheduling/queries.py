@@ -7,19 +7,22 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Select, func, or_, select
+from sqlalchemy import Boolean, ColumnElement, Select, func, literal_column, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError, sentence_of
 from webapp.ids import is_public_id
 from webapp.scheduling import claim, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
-from webapp.scheduling.lifecycle import OPEN, RunStatus, ScheduleStatus, TargetKind
+from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus, TargetKind, WaitReason
 from webapp.scheduling.models import Alert, Run, Schedule, ScheduleDue, WorkerSeen
 from webapp.store.paging import Page, PageRequest, newest_first
 from webapp.timetable import Plan, TimetableError, from_stored
 
 MAX_SEARCH = 200
+
+# Word for word the condition of the partial index on open runs; bound values would keep it unused.
+STILL_OPEN: ColumnElement[bool] = literal_column("runs.status IN ('queued', 'delivered', 'running')", Boolean)
 
 
 # --- Schedules ---
@@ -256,9 +259,7 @@ def last_runs(
 def count_open(session: Session, networks: Collection[int]) -> dict[RunStatus, int]:
     """How many runs wait, are fetched, and are at work."""
     rows = session.execute(
-        select(Run.status, func.count())
-        .where(Run.network_pk.in_(networks), Run.status.in_(OPEN))
-        .group_by(Run.status)
+        select(Run.status, func.count()).where(Run.network_pk.in_(networks), STILL_OPEN).group_by(Run.status)
     )
     return {status: count for status, count in rows}  # noqa: C416 - rows are not pairs to the type checker
 
@@ -316,3 +317,67 @@ def pulse(session: Session, *, tick_seconds: float, now: datetime) -> Pulse:
         lag_seconds=max((worker.lag_ms for worker in alive), default=0) / 1000,
         due_unclaimed=claim.backlog_size(session, now),
     )
+
+
+# --- For pages ---
+
+
+def schedule_names(session: Session, networks: Collection[int], *, limit: int) -> list[tuple[str, str]]:
+    """(public id, name) of schedules in the order of their names; for a choice in a list of runs."""
+    rows = session.execute(
+        select(Schedule.schedule_id, Schedule.name)
+        .where(Schedule.network_pk.in_(networks))
+        .order_by(func.lower(Schedule.name), Schedule.id)
+        .limit(limit)
+    )
+    return [(schedule_id, name) for schedule_id, name in rows]
+
+
+def schedules_of_target(
+    session: Session, kind: TargetKind, target_pk: int, *, limit: int
+) -> Sequence[Schedule]:
+    """The schedules that aim at a target and have not ended, what rings first at the top."""
+    statement = _with_parts(
+        select(Schedule)
+        .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
+        .where(
+            Schedule.target_kind == kind,
+            Schedule.target_pk == target_pk,
+            Schedule.status.not_in((ScheduleStatus.COMPLETED, ScheduleStatus.CANCELLED)),
+        )
+        .order_by(ScheduleDue.next_run_at.is_(None), ScheduleDue.next_run_at, Schedule.id)
+        .limit(limit)
+    )
+    return session.scalars(statement).unique().all()
+
+
+def count_runs_since(session: Session, networks: Collection[int], since: datetime) -> dict[RunStatus, int]:
+    """How the runs of all slots from `since` on stand."""
+    rows = session.execute(
+        select(Run.status, func.count())
+        .where(Run.network_pk.in_(networks), Run.scheduled_for >= since)
+        .group_by(Run.status)
+    )
+    return {status: count for status, count in rows}  # noqa: C416 - rows are not pairs to the type checker
+
+
+def count_waiting(session: Session, networks: Collection[int]) -> dict[WaitReason | None, int]:
+    """What the queued runs wait for."""
+    rows = session.execute(
+        select(Run.wait_reason, func.count())
+        .where(Run.network_pk.in_(networks), Run.status == RunStatus.QUEUED, STILL_OPEN)
+        .group_by(Run.wait_reason)
+    )
+    return {reason: count for reason, count in rows}  # noqa: C416 - rows are not pairs to the type checker
+
+
+def longest_running(session: Session, networks: Collection[int]) -> Run | None:
+    """The run that has been at work for the longest time, with its schedule."""
+    statement = (
+        select(Run)
+        .where(Run.network_pk.in_(networks), Run.status == RunStatus.RUNNING, STILL_OPEN)
+        .options(joinedload(Run.schedule))
+        .order_by(Run.started_at, Run.id)
+        .limit(1)
+    )
+    return session.scalars(statement).first()
