@@ -40,6 +40,8 @@ def create_app(config: Config | None = None, clock: Clock | None = None) -> Flas
 def _init_web(app: Flask, config: Config) -> None:
     """Guard the door, then hang every page and call behind it."""
     from webapp.api import events, health, node, nodes, people, tasks
+    from webapp.html import init_html
+    from webapp.html import problems as page_problems
     from webapp.web.live import init_live
 
     if config.trusted_proxies:
@@ -50,7 +52,8 @@ def _init_web(app: Flask, config: Config) -> None:
     app.json.sort_keys = False  # type: ignore[attr-defined]
     sessions.init_sessions(app, config)
     auth.init_auth(app)
-    problems.init_problems(app)
+    problems.init_problems(app, page=page_problems.draw)
+    init_html(app)
     init_live(app)
     for module in (health, people, nodes, tasks, node, events):
         app.register_blueprint(module.blueprint)

@@ -1,1 +1,12 @@
 """The browser edge: translates between forms, pages and the operations."""
+
+from __future__ import annotations
+
+from flask import Flask
+
+
+def init_html(app: Flask) -> None:
+    """Put the frame and every page behind the door."""
+    from webapp.html import shell
+
+    shell.init_shell(app)

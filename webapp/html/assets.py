@@ -18,6 +18,8 @@ from typing import Final
 
 from flask import Flask, Response, abort, g, request
 
+from webapp.web.policy import Public, access
+
 STATIC: Final = Path(__file__).resolve().parents[2] / "static"
 BUILD_PATH: Final = "/static/build/"
 FOREVER: Final = "public, max-age=31536000, immutable"
@@ -138,6 +140,7 @@ def init_assets(app: Flask) -> None:
     assets = {asset.name: asset for asset in build().values()}
 
     @app.get(BUILD_PATH + "<name>", endpoint="asset")
+    @access(Public)
     def asset(name: str) -> Response:
         found = assets.get(name)
         if found is None:

@@ -1,0 +1,88 @@
+"""The frame around every page: whose it is, which network is looked at, whether the worker ticks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from flask import Blueprint, Flask, current_app, g, request
+from flask.typing import ResponseReturnValue
+from jinja2 import StrictUndefined
+
+from webapp.errors import AppError
+from webapp.html import assets, filters, respond
+from webapp.html.respond import NetworkChoice, Shell, WorkerPulse
+from webapp.identity.queries import Person, Place
+from webapp.scheduling import queries
+from webapp.store import db
+from webapp.timetable import ZONE_DATA_VERSION
+from webapp.web import sessions
+from webapp.web.auth import caller, current_person, viewer_place, viewer_zone
+from webapp.web.policy import SignedIn, access
+
+# A slot may wait for one whole sleep of the worker; later than two is worth a word.
+_LATE_TICKS: Final = 2
+
+blueprint = Blueprint("shell", __name__)
+
+
+def init_shell(app: Flask) -> None:
+    """Give templates their filters, tests and `shell`, serve the assets and the network switch."""
+    assets.init_assets(app)
+    app.jinja_env.undefined = StrictUndefined
+    app.jinja_env.filters.update(filters.FILTERS)
+    app.jinja_env.tests.update(filters.TESTS)
+    app.context_processor(_shell_context)
+    app.register_blueprint(blueprint)
+
+
+@blueprint.post("/switch-network")
+@access(SignedIn)
+def switch_network() -> ResponseReturnValue:
+    """Show the pages of another of one's networks from now on."""
+    wanted = request.form.get("network_id")
+    if wanted not in {place.network_id for place in current_person().places}:
+        raise AppError("network_not_found")
+    sessions.choose_network(str(wanted))
+    return respond.redirect_to("/")
+
+
+def _shell_context() -> dict[str, Any]:
+    return {"shell": current_shell()}
+
+
+def current_shell() -> Shell:
+    """The frame for whoever asks; for somebody who is not signed in only the clock and the form's secret."""
+    person = caller().person
+    if person is None:
+        return Shell(csrf_token=sessions.csrf_token(), viewer_zone=viewer_zone())
+    place = viewer_place()
+    return Shell(
+        user_name=person.actor.name,
+        network_id=place.network_id if place else None,
+        network_name=place.name if place else None,
+        networks=_choices(person, place),
+        worker=_worker_pulse(),
+        viewer_zone=viewer_zone(),
+        now=g.now,
+        csrf_token=sessions.csrf_token(),
+        zone_data_version=ZONE_DATA_VERSION,
+        attention_count=queries.count_cards(db.session(), [place.network_pk]) if place else 0,
+    )
+
+
+def _choices(person: Person, current: Place | None) -> tuple[NetworkChoice, ...]:
+    return tuple(
+        NetworkChoice(place.network_id, place.name, current=place == current) for place in person.places
+    )
+
+
+def _worker_pulse() -> WorkerPulse:
+    tick_seconds = current_app.extensions["carillon_config"].tick_seconds
+    found = queries.pulse(db.session(), tick_seconds=tick_seconds, now=g.now)
+    late = found.lag_seconds > _LATE_TICKS * tick_seconds
+    return WorkerPulse(
+        state="silent" if not found.alive else "late" if late else "ticking",
+        last_pass_at=found.last_tick_at,
+        lag_seconds=found.lag_seconds if found.alive else None,
+        due_count=found.due_unclaimed,
+    )
