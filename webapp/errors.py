@@ -29,6 +29,8 @@ ERRORS: dict[str, tuple[int, str]] = {
     "invalid_q": (400, "The search text is too long or has characters that cannot be searched."),
     "invalid_from": (400, "from must be an instant with an offset."),
     "invalid_to": (400, "to must be an instant with an offset."),
+    "invalid_actor": (400, "actor must be a name of at most 120 characters."),
+    "invalid_subject": (400, "subject must be an id of at most 200 characters."),
     "invalid_node": (400, "node must be the id of a node."),
     "invalid_schedule_id": (400, "schedule_id must be the id of a schedule."),
     "invalid_idempotency_key": (400, "An idempotency key is 1 to 200 visible ASCII characters."),
@@ -119,6 +121,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "task_already_final": (409, "The task has ended already."),
     "task_not_delivered": (409, "This attempt was not handed out yet: fetch or acknowledge the task first."),
     "task_not_retryable": (409, "Only failed, expired or cancelled tasks can be retried."),
+    "run_without_task": (409, "Nothing of this run was ever sent to a node: there is nothing to steer."),
     # live
     "events_expired": (410, "The events after that id are no longer kept. Load the page again."),
     "invalid_last_event_id": (400, "Last-Event-ID is the id of an event that this stream has sent."),

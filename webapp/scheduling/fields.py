@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
@@ -66,6 +66,8 @@ Threshold = Annotated[int, Field(ge=1, le=100)]
 MaxRuns = Annotated[int, Field(ge=1, le=1_000_000)]
 Ttl = Annotated[int, Field(ge=MIN_TTL_SECONDS, le=MAX_TTL_SECONDS)]
 MaxRun = Annotated[int, Field(ge=60, le=30 * 86_400)]
+
+_UNNAMED = datetime(1970, 1, 1, tzinfo=UTC)
 
 DEFAULT_NODE_THRESHOLD = 5
 DEFAULT_GRACE_SECONDS = 60
@@ -130,3 +132,18 @@ class PauseRequest(Strict):
 
     reason: Reason | None = None
     resume_at: Instant | None = None
+
+
+class PreviewRequest(Strict):
+    """Which slots a timetable has: `count` of them after `after` (the present instant when not named)."""
+
+    schedule: Any = None
+    timezone: Any = "UTC"
+    after: Instant = _UNNAMED
+    count: Annotated[int, Field(ge=1, le=100)] = 5
+    starts_at: Instant | None = None
+    ends_at: Instant | None = None
+
+    def after_or(self, now: datetime) -> datetime:
+        """The instant that was named, else `now`."""
+        return self.after if "after" in self.model_fields_set else now

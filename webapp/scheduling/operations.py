@@ -166,7 +166,7 @@ def edit(
     the fields.
     """
     schedule = _lock(tx, actor, schedule_id)
-    verb = Verb.PAUSE_SCHEDULE if wants_status_alone else Verb.EDIT_SCHEDULE
+    verb = _verb_of_status(read_fields) if wants_status_alone else Verb.EDIT_SCHEDULE
     demand(actor, verb, _facts(schedule))
     _refuse_ended(schedule)
     seen = revision()
@@ -179,6 +179,15 @@ def edit(
     if changes.has("status"):
         _ask_for_status(tx, schedule, actor, changes.status, now=now)
     return _saved(tx, schedule)
+
+
+def _verb_of_status(read_fields: Callable[[], ScheduleChanges]) -> Verb:
+    """The right that a change of `status` alone asks for; a status that is none is refused in its turn."""
+    try:
+        resumes = read_fields().status == "active"
+    except AppError:
+        resumes = False
+    return Verb.RESUME_SCHEDULE if resumes else Verb.PAUSE_SCHEDULE
 
 
 def _ask_for_status(tx: Tx, schedule: Schedule, actor: Actor, status: str | None, *, now: datetime) -> None:
@@ -336,11 +345,12 @@ def cancel(
     """
     schedule = _lock(tx, actor, schedule_id)
     demand(actor, Verb.CANCEL_SCHEDULE, _facts(schedule))
-    if schedule.status is ScheduleStatus.CANCELLED:
-        return schedule
     if schedule.status is ScheduleStatus.COMPLETED:
         raise AppError("schedule_completed")
-    _check_revision(schedule, revision())
+    seen = revision()
+    if schedule.status is ScheduleStatus.CANCELLED:
+        return schedule
+    _check_revision(schedule, seen)
     steps.leave_active(tx, schedule, ScheduleStatus.CANCELLED, reason=None, actor=actor.name, now=now)
     at_work = [run for run in steps.open_runs(tx, schedule.id) if run.status is RunStatus.RUNNING]
     target_for(schedule.target_kind).ask_to_stop(tx, at_work, now=now)
@@ -354,16 +364,19 @@ def run_now(
     actor: Actor,
     schedule_id: str,
     *,
+    check_fields: Callable[[], object] = lambda: None,
     request_key: str | None = None,
     now: datetime,
 ) -> Run:
     """Start a run by hand, beside the timetable. The same key answers the run that it started first.
 
+    `check_fields` refuses what the caller sent beside, when the turn of the fields has come.
+
     Raises AppError: `schedule_not_found`, `permission_denied`, `schedule_cancelled`, `schedule_completed`,
     `schedule_proposed`, `previous_run_active` (with `blocking_run_id`), or the code of admission (409); a
     refusal is audited and makes no run.
     """
-    outcome = _run_now(actor, schedule_id, request_key=request_key, now=now)
+    outcome = _run_now(actor, schedule_id, check_fields, request_key=request_key, now=now)
     if isinstance(outcome, AppError):
         raise outcome
     return outcome
@@ -371,16 +384,24 @@ def run_now(
 
 @operation
 def _run_now(
-    tx: Tx, actor: Actor, schedule_id: str, *, request_key: str | None, now: datetime
+    tx: Tx,
+    actor: Actor,
+    schedule_id: str,
+    check_fields: Callable[[], object],
+    *,
+    request_key: str | None,
+    now: datetime,
 ) -> Run | AppError:
     schedule = _lock(tx, actor, schedule_id)
     demand(actor, Verb.RUN_SCHEDULE, _facts(schedule))
     key = idempotency.check_key(request_key)
     request = Request(actor.user_pk, "schedule.run_now", key, {"schedule": schedule_id}) if key else None
     earlier = idempotency.find(tx, request)
+    if earlier is None:
+        _refuse_ended(schedule)
+    check_fields()
     if earlier is not None:
         return tx.session.scalars(select(Run).where(Run.run_id == earlier)).one()
-    _refuse_ended(schedule)
     facts = claim.load_facts(tx.session, [schedule])
     overlap = policy.overlap(
         facts.open_runs.get(schedule.id, ()),

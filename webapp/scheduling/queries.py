@@ -181,6 +181,7 @@ class RunFilter:
 
     status: RunStatus | None = None
     schedule_pk: int | None = None
+    schedule_id: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -198,6 +199,9 @@ def list_runs(
         statement = statement.where(Run.status == wanted.status)
     if wanted.schedule_pk is not None:
         statement = statement.where(Run.schedule_pk == wanted.schedule_pk)
+    if wanted.schedule_id is not None:
+        named = select(Schedule.id).where(Schedule.schedule_id == wanted.schedule_id)
+        statement = statement.where(Run.schedule_pk == named.scalar_subquery())
     if wanted.since is not None:
         statement = statement.where(Run.scheduled_for >= wanted.since)
     if wanted.until is not None:
@@ -381,3 +385,18 @@ def longest_running(session: Session, networks: Collection[int]) -> Run | None:
         .limit(1)
     )
     return session.scalars(statement).first()
+
+
+def runs_blocked_by(session: Session, run: Run, *, limit: int) -> Sequence[Run]:
+    """The newest runs of the same schedule that were skipped because this one was open."""
+    statement = (
+        select(Run)
+        .where(
+            Run.schedule_pk == run.schedule_pk,
+            Run.scheduled_for >= run.scheduled_for,
+            Run.blocked_by == run.run_id,
+        )
+        .order_by(Run.scheduled_for.desc(), Run.id.desc())
+        .limit(limit)
+    )
+    return session.scalars(statement).all()

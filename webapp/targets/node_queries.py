@@ -36,3 +36,17 @@ def facts_of_runs(session: Session, tasks: Iterable[Task]) -> dict[int, RunFacts
         .where(Run.id.in_(pks))
     )
     return {row.id: RunFacts(*row[1:]) for row in rows}
+
+
+@dataclass(frozen=True)
+class WorkInstants:
+    """When the node acknowledged the work of a run and when it began, UTC; None for what has not happened."""
+
+    acknowledged_at: datetime | None = None
+    started_at: datetime | None = None
+
+
+def work_instants(session: Session, run: Run) -> WorkInstants:
+    """How far the present attempt of a run's task has come."""
+    row = session.execute(select(Task.acked_at, Task.started_at).where(Task.run_pk == run.id)).one_or_none()
+    return WorkInstants() if row is None else WorkInstants(row.acked_at, row.started_at)

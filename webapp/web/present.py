@@ -1,0 +1,192 @@
+"""Schedules, runs and the audit as the public sees them: every field of the contract, no key of ours."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import cast
+
+from webapp.audit import AuditEntry
+from webapp.errors import sentence_of
+from webapp.scheduling import queries
+from webapp.scheduling.lifecycle import ScheduleStatus, TargetKind
+from webapp.scheduling.models import Run, Schedule
+from webapp.scheduling.policy import Check
+from webapp.targets.node_queries import WorkInstants
+from webapp.timetable import Occurrence, TimetableError, from_stored, sentence, to_public
+from webapp.web import shapes
+from webapp.web.present_people import instant
+
+_PRIORITIES: tuple[shapes.Priority, ...] = ("high", "normal", "low")
+
+
+def schedule_json(row: Schedule) -> shapes.Schedule:
+    """A schedule (with its due row, text, sponsor and network loaded)."""
+    node = row.target_kind is TargetKind.NODE
+    view: shapes.Schedule = {
+        "schedule_id": row.schedule_id,
+        "short_id": row.short_id,
+        "network_id": row.network.network_id,
+        "name": row.name,
+        "target_kind": row.target_kind.value,
+        "target_node_id": row.target_id if node else None,
+        "target_alias": row.target_alias,
+        "target_chat_id": None if node else row.target_id,
+        "task": row.text.body,
+        "priority": _PRIORITIES[row.priority_rank],
+        "schedule": None,
+        "schedule_type": None,
+        "sentence": "",
+        "timezone": row.timezone,
+        "misfire_policy": row.misfire_policy.value,
+        "misfire_grace_seconds": row.misfire_grace_seconds,
+        "catch_up_limit": row.catch_up_limit,
+        "overlap_policy": row.overlap_policy.value,
+        "failure_threshold": row.failure_threshold,
+        "starts_at": instant(row.starts_at),
+        "ends_at": instant(row.ends_at),
+        "max_runs": row.max_runs,
+        "ttl_seconds": row.ttl_seconds,
+        "max_run_seconds": row.max_run_seconds,
+        "status": row.status.value,
+        "status_reason": row.status_reason,
+        "resume_at": instant(row.resume_at),
+        "next_change": row.next_change,
+        "next_run_at": instant(row.due.next_run_at),
+        "last_run_at": instant(row.due.last_run_at),
+        "consecutive_failures": row.due.consecutive_failures,
+        "revision": row.revision,
+        "sponsor": row.sponsor.name,
+        "mandate_id": row.mandate_id,
+        "created_at": required_instant(row.created_at),
+        "updated_at": required_instant(row.updated_at),
+    }
+    _add_timetable(view, row)
+    return view
+
+
+def _add_timetable(view: shapes.Schedule, row: Schedule) -> None:
+    """The timetable and its sentence; where it cannot be read, the reason."""
+    try:
+        timetable = from_stored(row.timetable, row.timezone)
+    except TimetableError as error:
+        view["sentence"] = error.message
+        view["schedule_error"] = error.code
+        if row.status is ScheduleStatus.ACTIVE and row.status_reason is None:
+            view["status_reason"] = error.code
+        return
+    spec = cast(shapes.Timetable, to_public(timetable))
+    view["schedule"], view["schedule_type"] = spec, spec["type"]
+    view["sentence"] = sentence(timetable, row.timezone)
+
+
+def warnings_json(codes: tuple[str, ...]) -> list[shapes.Warning]:
+    """What would stop a schedule from firing, in code and words."""
+    return [{"code": code, "message": sentence_of(code)} for code in codes]
+
+
+def slot_json(slot: Occurrence) -> shapes.Slot:
+    """A slot of a preview."""
+    return {
+        "at": required_instant(slot.at),
+        "local": slot.local.isoformat(timespec="milliseconds"),
+        "note": slot.note,
+    }
+
+
+def check_json(check: Check) -> shapes.AdmissionCheck:
+    """A question of admission with its answer in words."""
+    return {
+        "code": check.code,
+        "ok": check.ok,
+        "permanent": check.permanent,
+        "message": queries.check_sentence(check),
+    }
+
+
+def run_json(run: Run) -> shapes.Run:
+    """A run (with its schedule and text loaded). A code without words of its own gets its sentence."""
+    return {
+        "run_id": run.run_id,
+        "schedule_id": run.schedule.schedule_id,
+        "scheduled_for": required_instant(run.scheduled_for),
+        "trigger": run.trigger.value,
+        "actor": run.actor,
+        "missed_count": run.missed_count,
+        "missed_since": instant(run.missed_since),
+        "status": run.status.value,
+        "error_code": run.error_code,
+        "error_message": run.error_message or (sentence_of(run.error_code) if run.error_code else None),
+        "blocked_by": run.blocked_by,
+        "blocker_received": run.blocker_received,
+        "wait_reason": None if run.wait_reason is None else run.wait_reason.value,
+        "task_id": run.task_id,
+        "turn_id": run.turn_id,
+        "attempt": run.attempt,
+        "target_alias": run.target_alias,
+        "text": run.text.body,
+        "schedule_revision": run.schedule_revision,
+        "schedule_changed_since": queries.changed_since(run),
+        "created_at": required_instant(run.created_at),
+        "delivered_at": instant(run.delivered_at),
+        "started_at": instant(run.started_at),
+        "completed_at": instant(run.completed_at),
+        "result": run.result,
+    }
+
+
+def run_with_receipts(run: Run, work: WorkInstants) -> shapes.RunWithReceipts:
+    """A run and how it went, step by step."""
+    return {**run_json(run), "receipts": receipts(run, work)}
+
+
+def receipts(run: Run, work: WorkInstants) -> list[shapes.Receipt]:
+    """Planned, claimed, delivered, acknowledged, started, ended: when, and seconds since the step before.
+
+    The gap of "claimed" is how late the run was: a run that was tried again was claimed long before it was
+    delivered.
+    """
+    steps: list[shapes.Receipt] = [
+        {"step": "planned", "at": None, "gap_seconds": None},
+        {"step": "claimed", "at": None, "gap_seconds": None},
+        {"step": "delivered", "at": None, "gap_seconds": None},
+        {"step": "acknowledged", "at": None, "gap_seconds": None},
+        {"step": "started", "at": None, "gap_seconds": None},
+        {"step": "ended", "at": None, "gap_seconds": None},
+    ]
+    instants = (
+        run.scheduled_for,
+        run.created_at,
+        run.delivered_at,
+        work.acknowledged_at,
+        work.started_at,
+        run.completed_at,
+    )
+    before: datetime | None = None
+    for step, at in zip(steps, instants, strict=True):
+        if at is None:
+            continue
+        step["at"] = instant(at)
+        step["gap_seconds"] = None if before is None else (at - before) / timedelta(seconds=1)
+        before = at
+    return steps
+
+
+def entry_json(entry: AuditEntry, network_id: str) -> shapes.Entry:
+    """An entry of the audit."""
+    return {
+        "seq": entry.seq,
+        "network_id": network_id,
+        "at": required_instant(entry.at),
+        "actor": entry.actor,
+        "verb": entry.verb,
+        "subject_kind": entry.subject_kind,
+        "subject_id": entry.subject_id,
+        "detail": entry.detail,
+    }
+
+
+def required_instant(value: datetime) -> str:
+    """An instant that is always there, as `2026-11-30T08:12:00.000Z`."""
+    text = instant(value)
+    assert text is not None
+    return text
