@@ -143,7 +143,7 @@ class _Gauges(Collector):
         family = GaugeMetricFamily(name, text, labels=["status"])
         wanted = sorted(statuses)
         statement = select(model.status, func.count()).where(model.status.in_(wanted)).group_by(model.status)
-        counts: dict[Any, int] = dict(self._session.execute(statement).tuples().all())
+        counts: dict[Any, int] = dict(self._session.execute(statement).all())
         for status in wanted:
             family.add_metric([status.value], counts.get(status, 0))
         return family

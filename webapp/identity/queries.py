@@ -236,7 +236,7 @@ def tokens_of(
     )
     bound = {token.network_pk for token in page.rows if token.network_pk is not None}
     network_ids = dict(
-        session.execute(select(Network.id, Network.network_id).where(Network.id.in_(bound))).tuples().all()
+        session.execute(select(Network.id, Network.network_id).where(Network.id.in_(bound))).all()
     )
     rows = [token_row(token, network_ids.get(token.network_pk or 0)) for token in page.rows]
     return Page(rows, page.next_cursor)
