@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given, settings
 
 from tests.timetable.strategies import NOW, Clockwork, clockworks, parsed
-from webapp.timetable import Cron, Daily, Plan, TimetableError, clock_changes, sentence, upcoming
+from webapp.timetable import (
+    Cron,
+    Daily,
+    Interval,
+    Once,
+    Plan,
+    TimetableError,
+    clock_changes,
+    sentence,
+    upcoming,
+)
 from webapp.timetable.describe import interval_words
 
 BERLIN = "Europe/Berlin"
@@ -246,3 +256,16 @@ def test_a_stored_local_once_in_a_gap_says_what_becomes_of_it() -> None:
     assert [change.message for change in clock_changes(once, BERLIN, NEW_YEAR)] == [
         "29 Mar: 02:30 does not exist, runs at 03:00"
     ]
+
+
+def test_the_end_of_the_calendar_is_shown_in_utc_where_a_clock_has_left_it() -> None:
+    last = datetime(9999, 12, 31, 23, 30, tzinfo=UTC)
+    once = Once(last)
+    assert sentence(once, "Europe/Berlin") == "Once, Fri 31 Dec 9999 at 23:30, Europe/Berlin"
+    (slot,) = upcoming(once, "Europe/Berlin", datetime(9999, 1, 1, tzinfo=UTC), 5)
+    assert (slot.at, slot.local) == (last, last)
+    daily = Daily("09:00", "Europe/Berlin")
+    assert upcoming(daily, "Europe/Berlin", last, 5) == []
+    assert clock_changes(Daily("02:30", "Europe/Berlin"), "Europe/Berlin", last) == []
+    first = datetime(1, 1, 1, tzinfo=UTC)
+    assert upcoming(Interval(3600, first), "America/New_York", first, 1)[0].at.hour == 1

@@ -20,11 +20,12 @@ from webapp.timetable.walltime import (
     zone_clock,
 )
 from webapp.timetable.words import MONTHS_SHORT, WEEKDAYS_SHORT, listed, weekdays_plural
-from webapp.timetable.zones import zone
+from webapp.timetable.zones import on_clock, zone
 
 Describable: TypeAlias = Timetable | Plan
 
 _MOST_TIMES_LISTED: Final = 3
+_END: Final = datetime.max.replace(tzinfo=UTC)
 
 
 # --- The sentence -------------------------------------------------------------------------------------------------
@@ -38,10 +39,10 @@ def sentence(timetable: Timetable, timezone: str) -> str:
     if isinstance(timetable, Once):
         wall = timetable.wall
         if wall is None:
-            wall = timetable.at.astimezone(zone(timezone)).replace(tzinfo=None)
+            wall = on_clock(timetable.at, zone(timezone)).replace(tzinfo=None)
         return f"Once, {_date_words(wall)} at {_clock_words(wall)}, {timetable.zone or timezone}"
     if isinstance(timetable, Interval):
-        anchor = timetable.anchor.astimezone(zone(timezone))
+        anchor = on_clock(timetable.anchor, zone(timezone))
         return (
             f"Every {interval_words(timetable.every_seconds)}, from {_date_words(anchor)} at"
             f" {_clock_words(anchor)}, {timezone}"
@@ -206,7 +207,8 @@ def clock_changes(
     """
     plan = _parts(plan)
     timetable = plan.timetable
-    until = after + timedelta(days=days)
+    span = timedelta(days=days)
+    until = min(after, _END - span) + span
     if isinstance(timetable, Interval):
         return []
     if isinstance(timetable, Once):
@@ -254,7 +256,7 @@ def upcoming(plan: Describable, timezone: str, after: datetime, count: int) -> l
     found: list[Occurrence] = []
     slot = plan.next_after(after)
     while slot is not None and len(found) < count:
-        found.append(Occurrence(slot.astimezone(UTC), slot.astimezone(shown_in), _note(plan.timetable, slot)))
+        found.append(Occurrence(slot.astimezone(UTC), on_clock(slot, shown_in), _note(plan.timetable, slot)))
         slot = plan.next_after(slot)
     return found
 

@@ -10,7 +10,7 @@ import re
 import unicodedata
 import zoneinfo
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.resources import files
@@ -72,6 +72,14 @@ def _zone_info(name: str) -> zoneinfo.ZoneInfo:
 def zone(name: object) -> zoneinfo.ZoneInfo:
     """The `ZoneInfo` of a name, for showing local times. Raises `TimetableError("invalid_timezone")`."""
     return _zone_info(canonical_zone(name))
+
+
+def on_clock(instant: datetime, clock: tzinfo) -> datetime:
+    """An aware instant on a zone's clock; in UTC where that clock has left the calendar (31 Dec 9999, 1 Jan 1)."""
+    try:
+        return instant.astimezone(clock)
+    except OverflowError:
+        return instant.astimezone(UTC)
 
 
 # --- Names for people -------------------------------------------------------------------------------------------
