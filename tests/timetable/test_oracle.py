@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.timetable.strategies import CLOCK_CHANGES, Clockwork, clockworks
-from webapp.timetable import Cron, Daily, Timetable, Weekly
+from webapp.timetable import Cron, Daily, Span, Timetable, TimetableError, Weekly
 
+MILLISECOND = timedelta(milliseconds=1)
 MINUTE = timedelta(minutes=1)
-DAYS = timedelta(days=1)
+HOURS = timedelta(hours=1)
 
 
 def oracle(
@@ -31,7 +32,7 @@ def oracle(
     """
     info = ZoneInfo(zone)
     # Walls that were shown shortly before the window may come again in it.
-    instant = begin - 2 * DAYS
+    instant = begin - 4 * HOURS
     before = instant.astimezone(info).replace(tzinfo=None)
     seen = {before}
     while instant < end:
@@ -48,13 +49,19 @@ def oracle(
             yield instant
 
 
-def found(timetable: Timetable, begin: datetime, end: datetime) -> list[datetime]:
-    slots = []
-    slot = timetable.next_after(begin - timedelta(milliseconds=1))
-    while slot is not None and slot < end:
-        slots.append(slot)
+def assert_agrees(timetable: Timetable, begin: datetime, end: datetime, expected: Iterable[datetime]) -> None:
+    """Forwards, backwards and counted at once, the slots in [begin, end) are the expected ones."""
+    slots = list(expected)
+    after, until = begin - MILLISECOND, end - MILLISECOND
+    found = []
+    slot = timetable.next_after(after)
+    while slot is not None and slot <= until:
+        found.append(slot)
         slot = timetable.next_after(slot)
-    return slots
+    assert found == slots
+    assert timetable.newest(after, until, 50) == slots[-50:]
+    ends = (slots[0], slots[-1]) if slots else (None, None)
+    assert timetable.span(after, until) == Span(len(slots), *ends)
 
 
 CHANGES = st.sampled_from(CLOCK_CHANGES)
@@ -65,7 +72,7 @@ CHANGES = st.sampled_from(CLOCK_CHANGES)
 def test_cron_agrees_with_the_oracle(change: tuple[str, datetime], known: Clockwork, shift: int) -> None:
     zone, at = change
     begin = at - timedelta(hours=shift)
-    end = begin + 2 * DAYS
+    end = begin + 36 * HOURS
     minute, hour, *_ = known.text.split()
     hour_star = hour.startswith("*")
     expected = oracle(
@@ -76,7 +83,26 @@ def test_cron_agrees_with_the_oracle(change: tuple[str, datetime], known: Clockw
         repeats=hour_star or minute.startswith("*"),
         makes_up=not hour_star,
     )
-    assert found(Cron(known.text, zone), begin, end) == list(expected)
+    assert_agrees(Cron(known.text, zone), begin, end, expected)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(known=clockworks(), month=st.integers(0, 1200))
+def test_the_dates_of_a_cron_agree_with_a_walk_through_the_calendar(known: Clockwork, month: int) -> None:
+    try:
+        cron = Cron(known.text, "UTC")
+    except TimetableError:
+        assume(False)  # no date matches
+    begin = datetime(1990 + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+    first = 60 * min(known.hours) + min(known.minutes)
+    days = (begin + timedelta(days=day, minutes=first) for day in range(400))
+    expected = {day.date() for day in days if known.matches(day)}
+    found = set()
+    slot = cron.next_after(begin - MILLISECOND)
+    while slot is not None and slot < begin + timedelta(days=400):
+        found.add(slot.date())
+        slot = cron.next_after(slot.replace(hour=23, minute=59, second=59))
+    assert found == expected
 
 
 @settings(max_examples=40, derandomize=True, deadline=None)
@@ -98,12 +124,12 @@ def test_daily_and_weekly_agree_with_the_oracle(
     def matches(wall: datetime) -> bool:
         return f"{wall:%H:%M}" == time and (not weekly or wall.isoweekday() % 7 in weekdays)
 
-    begin, end = at - DAYS, at + 2 * DAYS
+    begin, end = at - 6 * HOURS, at + 28 * HOURS
     expected = oracle(zone, begin, end, matches, repeats=False, makes_up=True)
-    assert found(timetable, begin, end) == list(expected)
+    assert_agrees(timetable, begin, end, expected)
 
 
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=160, derandomize=True, deadline=None)
 @given(
     change=CHANGES,
     skipped=st.integers(-90, 90),
@@ -121,7 +147,7 @@ def test_cron_right_at_the_change_agrees_with_the_oracle(
     minute, hour = clock.split()
     minutes = _meant(minute, 60)
     hours = _meant(hour, 24)
-    begin, end = at - DAYS, at + DAYS
+    begin, end = at - 6 * HOURS, at + 6 * HOURS
     expected = oracle(
         zone,
         begin,
@@ -130,7 +156,7 @@ def test_cron_right_at_the_change_agrees_with_the_oracle(
         repeats=minute.startswith("*") or hour.startswith("*"),
         makes_up=not hour.startswith("*"),
     )
-    assert found(Cron(f"{clock} * * *", zone), begin, end) == list(expected)
+    assert_agrees(Cron(f"{clock} * * *", zone), begin, end, expected)
 
 
 def _meant(field: str, size: int) -> set[int]:
@@ -147,7 +173,7 @@ def test_the_oracle_itself_knows_a_gap_and_a_fold() -> None:
         return (wall.hour, wall.minute) == (2, 30)
 
     def slots(day: datetime, *, repeats: bool, makes_up: bool) -> list[datetime]:
-        window = (day, day + DAYS)
+        window = (day, day + 24 * HOURS)
         return list(oracle("Europe/Berlin", *window, half_past_two, repeats=repeats, makes_up=makes_up))
 
     spring, autumn = datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)

@@ -103,6 +103,17 @@ def test_our_clock_shows_what_the_standard_library_shows() -> None:
             assert wall_datetime(clock.wall(seconds)) == shown, (name, instant)
 
 
+@pytest.mark.parametrize(
+    "name", ["Europe/Lisbon", "Europe/Riga", "Pacific/Norfolk", "America/Resolute", "America/Grand_Turk"]
+)
+def test_the_yearly_rule_of_a_zone_is_not_applied_before_its_time(name: str) -> None:
+    instant = datetime(1970, 1, 1, tzinfo=UTC)
+    while instant.year < 2050:
+        shown = instant.astimezone(zoneinfo.ZoneInfo(name)).replace(tzinfo=None)
+        assert wall_datetime(zone_clock(name).wall(seconds_of(instant))) == shown, instant
+        instant += timedelta(days=9)
+
+
 def test_the_clock_is_right_in_the_last_century_of_the_calendar() -> None:
     for name in ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Tokyo"):
         for month in range(1, 13):
