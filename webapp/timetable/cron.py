@@ -229,6 +229,7 @@ class CronFields:
         times = tuple(hour * 3600 + minute * 60 for hour in self.hours for minute in self.minutes)
         return WallPattern(self._day_rule(), times)
 
+    @cached_property
     def canonical(self) -> str:
         """One text for all spellings: five groups of values in runs, a star kept as a leading `*`."""
         extra_days = [f"{day}W" for day in sorted(self.month_days.nearest)]

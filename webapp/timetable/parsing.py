@@ -266,7 +266,7 @@ def to_stored(timetable: Timetable) -> dict[str, Any]:
     if isinstance(timetable, Once):
         stored["at"] = _utc_text(timetable.at)
     elif isinstance(timetable, Cron):
-        stored["fields"] = timetable.fields.canonical()
+        stored["fields"] = timetable.fields.canonical
     return stored
 
 
@@ -318,7 +318,7 @@ def _from_stored(value: object, timezone: str) -> Timetable:
     if beside is not None and not isinstance(value.get(beside), str):
         raise TimetableError("unreadable_timetable", "schedule", "A part of it is missing.")
     timetable = _parse(spec, timezone, _NEVER_READ, None, allow_unresolved_local=True)
-    if isinstance(timetable, Cron) and value["fields"] != timetable.fields.canonical():
+    if isinstance(timetable, Cron) and value["fields"] != timetable.fields.canonical:
         raise TimetableError("unreadable_timetable", "cron", "Its text and its fields disagree.")
     return timetable
 
