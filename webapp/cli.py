@@ -13,10 +13,13 @@ import click
 from flask import Flask, current_app
 from flask.cli import with_appcontext
 
+from webapp.clock import Clock
+from webapp.config import Config
 from webapp.errors import AppError
 from webapp.identity import operations, queries
 from webapp.identity.access import Actor
 from webapp.identity.models import Network, Role
+from webapp.scheduling.tick import BatchSize, Worker, single_pass
 from webapp.store import reading
 
 P = ParamSpec("P")
@@ -132,9 +135,10 @@ def create_node(alias: str, slug: str) -> None:
 @_speaks_plainly
 def tick() -> None:
     """Do one pass of the worker. Prints counts as JSON."""
-    from webapp.worker import run_once
-
-    _say(run_once(cast(Flask, current_app._get_current_object())))  # type: ignore[attr-defined]
+    config = cast(Config, current_app.extensions["carillon_config"])
+    clock = cast(Clock, current_app.extensions["carillon_clock"])
+    worker = Worker(BatchSize(config.batch_size, config.batch_fixed), started_at=clock.now())
+    _say(single_pass(worker, clock))
 
 
 @click.command("doctor")

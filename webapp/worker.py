@@ -11,8 +11,8 @@ from flask import Flask
 from webapp.clock import Clock
 from webapp.config import Config
 from webapp.logs import bound, get_logger
-from webapp.scheduling import claim, maintenance
-from webapp.scheduling.tick import BatchSize, Counts, Worker, tick
+from webapp.scheduling import claim
+from webapp.scheduling.tick import BatchSize, Counts, Worker, mark, single_pass, tick
 from webapp.store import dialect, engine, reading
 
 _SLICE_SECONDS = 0.25
@@ -31,11 +31,7 @@ def new_worker(app: Flask) -> Worker:
 def run_once(app: Flask) -> Counts:
     """One pass, and the worker's mark; returns what was done."""
     with app.app_context():
-        clock = cast(Clock, app.extensions["carillon_clock"])
-        worker = new_worker(app)
-        counts = tick(worker, clock)
-        _mark(worker, clock, stopped=True)
-        return counts
+        return single_pass(new_worker(app), cast(Clock, app.extensions["carillon_clock"]))
 
 
 def run(app: Flask, stop: threading.Event) -> None:
@@ -51,7 +47,7 @@ def run(app: Flask, stop: threading.Event) -> None:
         with bound(worker_id=worker.worker_id):
             _log.info("worker started", tick_seconds=config.tick_seconds, batch_size=config.batch_size)
             _loop(worker, clock, config.tick_seconds, stop)
-            _mark(worker, clock, stopped=True)
+            mark(worker, clock, stopped=True)
             _log.info("worker stopped")
 
 
@@ -64,7 +60,7 @@ def _loop(worker: Worker, clock: Clock, tick_seconds: float, stop: threading.Eve
             try:
                 counts = tick(worker, clock)
                 if clock.monotonic() - marked_at >= _SEEN_AT_MOST_EVERY_SECONDS or counts["schedules"] == 0:
-                    _mark(worker, clock, stopped=False)
+                    mark(worker, clock, stopped=False)
                     marked_at = clock.monotonic()
                 pause_seconds = _FIRST_PAUSE_SECONDS
                 if counts["more"]:
@@ -95,13 +91,3 @@ def _sleep(waiter: dialect.ChangeWaiter, clock: Clock, tick_seconds: float, stop
 def _next_due() -> datetime | None:
     with reading() as session:
         return claim.next_due_at(session)
-
-
-def _mark(worker: Worker, clock: Clock, *, stopped: bool) -> None:
-    maintenance.worker_seen(
-        worker.worker_id,
-        started_at=worker.started_at,
-        lag_ms=worker.lag_ms,
-        stopped=stopped,
-        now=clock.now(),
-    )

@@ -326,7 +326,7 @@ def test_a_schedule_stops_by_number_and_by_time(
 
 
 def test_final_runs_move_only_by_a_retry() -> None:
-    assert OPEN | FINAL == set(RunStatus)
+    assert set(RunStatus) == OPEN | FINAL
     for status in FINAL:
         assert RUN_MOVES[status] <= {RunStatus.QUEUED}
     assert set(RUN_MOVES) == set(RunStatus)

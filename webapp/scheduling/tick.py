@@ -83,6 +83,24 @@ def tick(worker: Worker, clock: Clock) -> Counts:
     return counts
 
 
+def single_pass(worker: Worker, clock: Clock) -> Counts:
+    """One pass by a worker that leaves again: the pass and its mark; returns what was done."""
+    counts = tick(worker, clock)
+    mark(worker, clock, stopped=True)
+    return counts
+
+
+def mark(worker: Worker, clock: Clock, *, stopped: bool) -> None:
+    """Leave word that this worker has made a pass, or that it has stopped."""
+    maintenance.worker_seen(
+        worker.worker_id,
+        started_at=worker.started_at,
+        lag_ms=worker.lag_ms,
+        stopped=stopped,
+        now=clock.now(),
+    )
+
+
 def _claim_all(worker: Worker, clock: Clock, counts: Counts) -> None:
     for _ in range(_MAX_BATCHES):
         claimed = _claim_some(worker, clock, counts)
