@@ -366,7 +366,7 @@ def test_the_inbox_and_the_sweep_use_their_indexes(world: World, clock: FrozenCl
         for statement, index in (
             (
                 select(Task.id)
-                .where(Task.node_pk == 1, steps.WAITING)
+                .where(*steps.waits_for(1, clock.now()))
                 .order_by(Task.priority_rank, Task.created_at),
                 "ix_tasks_inbox",
             ),

@@ -32,7 +32,7 @@ def last_numbers(session: Session, network_pks: Collection[int]) -> dict[int, in
             EventCounter.network_pk.in_(list(network_pks))
         )
     )
-    return {**dict.fromkeys(network_pks, 0), **dict(found.tuples())}
+    return {**dict.fromkeys(network_pks, 0), **dict(found.all())}
 
 
 def events_after(

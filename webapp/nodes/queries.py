@@ -204,7 +204,7 @@ def task_views(session: Session, tasks: Iterable[Task]) -> list[TaskView]:
     pks = {task.created_by_pk for task in tasks if task.created_by_pk is not None}
     names: dict[int, str] = {}
     if pks:
-        names = dict(session.execute(select(User.id, User.name).where(User.id.in_(pks))).tuples())
+        names = dict(session.execute(select(User.id, User.name).where(User.id.in_(pks))).all())
     return [
         TaskView(task, names.get(task.created_by_pk) if task.created_by_pk is not None else None)
         for task in tasks
@@ -240,7 +240,7 @@ def _views(session: Session, nodes: Sequence[Node], now: datetime) -> list[NodeV
     networks = dict(
         session.execute(
             select(Network.id, Network.network_id).where(Network.id.in_({node.network_pk for node in nodes}))
-        ).tuples()
+        ).all()
     )
     waiting: dict[int, int] = dict.fromkeys(pks, 0)
     working: dict[int, int] = dict.fromkeys(pks, 0)

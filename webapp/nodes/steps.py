@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 
-from sqlalchemy import Boolean, ColumnElement, Select, Table, func, insert, literal_column, select
+from sqlalchemy import ColumnElement, Select, Table, func, insert, literal_column, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError
@@ -32,9 +32,9 @@ SCHEDULER = "scheduler"
 PRIORITY_OF_RANK = {rank: priority.value for priority, rank in PRIORITY_RANK.items()}
 
 # The second is word for word the condition of the partial indexes; a bound value would keep them unused.
-WAITING: ColumnElement[bool] = literal_column("tasks.status IN ('created', 'delivered')", Boolean)
-STILL_OPEN: ColumnElement[bool] = literal_column(
-    "tasks.status IN ('created', 'delivered', 'acked', 'running')", Boolean
+WAITING: ColumnElement[Any] = literal_column("tasks.status IN ('created', 'delivered')")
+STILL_OPEN: ColumnElement[Any] = literal_column(
+    "tasks.status IN ('created', 'delivered', 'acked', 'running')"
 )
 
 AnySelect = TypeVar("AnySelect", bound=Select[*tuple[Any, ...]])
@@ -418,7 +418,7 @@ def _event_row(
     }
 
 
-def waits_for(node_pk: int, now: datetime) -> tuple[ColumnElement[bool], ...]:
+def waits_for(node_pk: int, now: datetime) -> tuple[ColumnElement[Any], ...]:
     """The conditions of a task that its node could fetch at `now`."""
     # STILL_OPEN says nothing new here, but it is the word of the index.
     return Task.node_pk == node_pk, STILL_OPEN, WAITING, Task.deadline_at > now

@@ -41,7 +41,7 @@ def parse_limit(text: str | None) -> int:
     """A `?limit=` clamped to 1-200. Raises AppError `invalid_limit` for what is not a whole number."""
     if text is None:
         return DEFAULT_LIMIT
-    if not text.isascii() or not text.lstrip("-").isdigit() or len(text) > 10:
+    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 10:
         raise AppError("invalid_limit", field="limit")
     return max(1, min(MAX_LIMIT, int(text)))
 
