@@ -39,7 +39,7 @@ def create_app(config: Config | None = None, clock: Clock | None = None) -> Flas
 
 def _init_web(app: Flask, config: Config) -> None:
     """Guard the door, then hang every page and call behind it."""
-    from webapp.api import audit, events, health, node, nodes, people, runs, schedules, tasks
+    from webapp.api import audit, events, health, node, nodes, openapi, people, runs, schedules, tasks
     from webapp.html import init_html
     from webapp.html import problems as page_problems
     from webapp.web.live import init_live
@@ -55,7 +55,7 @@ def _init_web(app: Flask, config: Config) -> None:
     problems.init_problems(app, page=page_problems.draw)
     init_html(app)
     init_live(app)
-    for module in (health, people, nodes, tasks, node, events, schedules, runs, audit):
+    for module in (health, people, nodes, tasks, node, events, schedules, runs, audit, openapi):
         app.register_blueprint(module.blueprint)
 
 

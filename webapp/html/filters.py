@@ -16,6 +16,9 @@ from zoneinfo import ZoneInfo
 
 from markupsafe import Markup, escape
 
+from webapp.errors import sentence_of
+from webapp.timetable import on_clock
+
 DASH: Final = "–"
 THIN_SPACE: Final = "\u202f"  # narrow and unbreakable: "10 000" never breaks at a line's end
 MINUS: Final = "−"
@@ -110,7 +113,7 @@ def zone_city(zone: str) -> str:
 
 def offset(instant: datetime, zone: str) -> str:
     """The offset from UTC in force at an instant: "UTC+1", "UTC−3:30", "UTC"."""
-    shift = instant.astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
+    shift = on_clock(instant, ZoneInfo(zone)).utcoffset() or timedelta()
     minutes = round(abs(shift).total_seconds() / _MINUTE)
     if not minutes:
         return "UTC"
@@ -130,8 +133,8 @@ def wall(instant: datetime | None, zone: str, style: str = "long", now: datetime
     """
     if instant is None:
         return DASH
-    local = instant.astimezone(ZoneInfo(zone))
-    with_year = now is not None and now.astimezone(ZoneInfo(zone)).year != local.year
+    local = on_clock(instant, ZoneInfo(zone))
+    with_year = now is not None and on_clock(now, ZoneInfo(zone)).year != local.year
     return _WALL[style](local, zone, with_year)
 
 
@@ -257,6 +260,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "offset": offset,
     "plural": plural,
     "relative": relative,
+    "sentence": sentence_of,
     "size": size,
     "tally": tally,
     "wall": wall,
