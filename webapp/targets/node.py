@@ -164,9 +164,9 @@ def fetch(node_pk: int, limit: int, *, now: datetime) -> list[Task]:
 
 @operation
 def _fetch(tx: Tx, node_pk: int, limit: int, *, now: datetime) -> list[Task]:
-    inbox.touch_presence(tx, node_pk, None, None, now)
     node = tx.session.get_one(Node, node_pk)
     if not rules.may_fetch(node.lifecycle_state):
+        inbox.touch_presence(tx, node_pk, None, None, now)
         return []
     refs = inbox.peek_inbox(tx.session, node_pk, limit, now)
     runs = _lock_runs(tx, [ref.run_pk for ref in refs if ref.run_pk is not None])
@@ -175,6 +175,8 @@ def _fetch(tx: Tx, node_pk: int, limit: int, *, now: datetime) -> list[Task]:
         run = runs.get(task.run_pk) if task.run_pk is not None else None
         if run is not None:
             settle.delivered(tx, run.schedule, run, now=now)
+    # Last: whoever holds a schedule may be waiting for the row of this node's presence.
+    inbox.touch_presence(tx, node_pk, None, None, now)
     return tasks
 
 
