@@ -7,6 +7,8 @@ from flask import Flask
 
 def init_html(app: Flask) -> None:
     """Put the frame and every page behind the door."""
-    from webapp.html import shell
+    from webapp.html import nodes, overview, runs, session, settings, shell, tasks
 
     shell.init_shell(app)
+    for module in (session, settings, overview, runs, nodes, tasks):
+        app.register_blueprint(module.blueprint)

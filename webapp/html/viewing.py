@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from enum import StrEnum
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from flask import request
 
@@ -40,6 +41,12 @@ def asked_choice(name: str, choices: type[Choice]) -> Choice | None:
         return choices(text)
     except ValueError:
         raise AppError(f"invalid_{name}", field=name) from None
+
+
+def address(**query: object) -> str:
+    """This path with a query of the values that are not None."""
+    given = {name: str(value) for name, value in query.items() if value is not None}
+    return f"{request.path}?{urlencode(given)}" if given else request.path
 
 
 def new_form_key() -> str:

@@ -1,0 +1,203 @@
+"""The pages of runs: what became of each slot, and where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from flask import Blueprint, Response, g
+from sqlalchemy.orm import Session
+
+from webapp.errors import AppError, sentence_of
+from webapp.html import run_story
+from webapp.html.respond import flash, page, redirect_to
+from webapp.html.viewing import address, asked, asked_choice, reached_networks, shown_networks
+from webapp.html.ways import way_out
+from webapp.identity.access import Actor, Facts, Verb, may
+from webapp.nodes.lifecycle import OPEN as OPEN_TASK
+from webapp.nodes.lifecycle import RETRYABLE as RETRYABLE_TASK
+from webapp.nodes.models import Task
+from webapp.nodes.queries import find_task, task_events
+from webapp.scheduling import queries
+from webapp.scheduling.lifecycle import OPEN, RunStatus, Trigger
+from webapp.scheduling.models import Run
+from webapp.store import db
+from webapp.store.paging import PageRequest
+from webapp.targets import node as node_target
+from webapp.web.auth import current_actor, viewer_zone
+from webapp.web.policy import SignedIn, access
+from webapp.web.requests import page_request
+
+blueprint = Blueprint("run_pages", __name__, url_prefix="/runs")
+
+_MAX_CHOICES: Final = 300
+_BLOCKED_SHOWN: Final = 5
+Steer = Callable[..., Task]
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run in a table: late and took are None where the run knows no such thing; `took` of an open one so far."""
+
+    run: Run
+    name: str
+    late: timedelta | None
+    took: timedelta | None
+    words: str | None
+
+
+def run_rows(runs: Iterable[Run], *, now: datetime) -> list[RunRow]:
+    """Runs (their schedules loaded) as tables show them."""
+    return [
+        RunRow(run, run.schedule.name, run_story.lateness(run), run_story.duration(run, now), _words(run))
+        for run in runs
+    ]
+
+
+def _words(run: Run) -> str | None:
+    if run.error_code is not None:
+        return sentence_of(run.error_code)
+    if run.status is RunStatus.QUEUED and run.wait_reason is not None:
+        return run_story.WAITS[run.wait_reason].format(alias=run.target_alias)
+    return f"by hand, {run.actor}" if run.trigger is Trigger.MANUAL else None
+
+
+@blueprint.get("")
+@access(SignedIn, verb=Verb.READ)
+def list_runs() -> Response:
+    """The runs of the network, newest slot first, by `?status=` and `?schedule_id=`."""
+    return page("runs/list.html", {"run-list": "runs/_run_list.html"}, **_list_context())
+
+
+def _list_context() -> dict[str, Any]:
+    session, networks = db.session(), shown_networks()
+    status, schedule_id = asked_choice("status", RunStatus), asked("schedule_id")
+    schedule = queries.find_schedule(session, networks, schedule_id) if schedule_id else None
+    wanted = queries.RunFilter(status=status, schedule_pk=schedule.id if schedule else None)
+    found = queries.list_runs(session, networks, wanted, _page())
+    return {
+        "rows": run_rows(found.rows, now=g.now),
+        "chosen": status,
+        "schedule": schedule,
+        "schedules": queries.schedule_names(session, networks, limit=_MAX_CHOICES),
+        "statuses": [(state.value, state.value) for state in RunStatus],
+        "zone": viewer_zone(),
+        "now": g.now,
+        **_addresses(status, schedule_id, found.next_cursor),
+    }
+
+
+def _addresses(status: RunStatus | None, schedule_id: str | None, following: str | None) -> dict[str, Any]:
+    """This page of the list, the next one, and the first one; None where there is no need for it."""
+    narrowed = {"status": status, "schedule_id": schedule_id}
+    cursor = asked("cursor")
+    return {
+        "address": address(**narrowed, cursor=cursor),
+        "next_url": address(**narrowed, cursor=following) if following else None,
+        "first_url": address(**narrowed) if cursor else None,
+    }
+
+
+def _page() -> PageRequest:
+    return page_request() if asked("cursor") else PageRequest()
+
+
+@blueprint.get("/<run_id>")
+@access(SignedIn, verb=Verb.READ)
+def show_run(run_id: str) -> Response:
+    """One run: what happened in a sentence, its receipts, its text, its output."""
+    return _show(run_id)
+
+
+@blueprint.post("/<run_id>/cancel")
+@access(SignedIn, verb=Verb.STEER_TASK)
+def cancel_run(run_id: str) -> Response:
+    """End an open run; a node at work on it is told to stop."""
+    return _steer(
+        run_id, node_target.cancel, "The run is cancelled. A node that works on it is told to stop."
+    )
+
+
+@blueprint.post("/<run_id>/retry")
+@access(SignedIn, verb=Verb.STEER_TASK)
+def retry_run(run_id: str) -> Response:
+    """Have an ended run done again, as its next attempt."""
+    return _steer(run_id, node_target.retry, "It waits in the inbox again, as the next attempt.")
+
+
+def _steer(run_id: str, act: Steer, done: str) -> Response:
+    run = queries.find_run(db.session(), reached_networks(), run_id)
+    try:
+        if run.task_id is None:
+            raise AppError("run_without_task")
+        act(current_actor(), run.task_id, now=g.now)
+    except AppError as refusal:
+        if refusal.status != 409:
+            raise
+        # What was read before the attempt may be what made it too late.
+        db.session.remove()
+        return _show(run_id, refusal)
+    flash(done)
+    return redirect_to(f"/runs/{run_id}")
+
+
+def _show(run_id: str, refusal: AppError | None = None) -> Response:
+    return page(
+        "runs/detail.html",
+        {"run-story": "runs/_run_story.html"},
+        status=refusal.status if refusal else 200,
+        refusal=refusal,
+        refused_way=way_out(refusal.code) if refusal else None,
+        **_detail_context(run_id),
+    )
+
+
+def _detail_context(run_id: str) -> dict[str, Any]:
+    session, networks, now = db.session(), reached_networks(), g.now
+    run = queries.find_run(session, networks, run_id)
+    task = _task_of(session, networks, run)
+    retried_at = _retried_at(session, task)
+    return {
+        "run": run,
+        "schedule": run.schedule,
+        "task": task,
+        "zone": run.schedule.timezone,
+        "viewer_zone": viewer_zone(),
+        "sentence": run_story.sentence(run, now),
+        "stamps": run_story.stamps(run, task, retried_at),
+        "spent": run_story.spent(run, now),
+        "late": run_story.lateness(run),
+        "way": way_out(run.error_code),
+        "changed": queries.changed_since(run),
+        "blocked": queries.runs_blocked_by(session, run, limit=_BLOCKED_SHOWN) if run.status in OPEN else (),
+        "now": now,
+        **_allowed(current_actor(), run, task),
+    }
+
+
+def _allowed(actor: Actor, run: Run, task: Task | None) -> dict[str, bool]:
+    """Which buttons the viewer may press; what else stands against it is said when it is pressed."""
+    steers = may(actor, Verb.STEER_TASK, Facts(network_pk=run.network_pk, sponsor_pk=run.schedule.sponsor_pk))
+    return {
+        "may_cancel": steers and run.status in OPEN and task is not None and task.status in OPEN_TASK,
+        "may_retry": steers and task is not None and task.status in RETRYABLE_TASK,
+    }
+
+
+def _task_of(session: Session, networks: frozenset[int], run: Run) -> Task | None:
+    if run.task_id is None:
+        return None
+    try:
+        return find_task(session, networks, run.task_id).task
+    except AppError:
+        # Retention may have taken it; the run keeps what it says of itself.
+        return None
+
+
+def _retried_at(session: Session, task: Task | None) -> datetime | None:
+    """When the attempt of now began, for one that is not the first."""
+    if task is None or task.attempt == 1:
+        return None
+    return max((event.at for event in task_events(session, task.id) if event.kind == "retried"), default=None)

@@ -1,0 +1,214 @@
+"""The coming day as a stave: a lane per target, a pin per slot, a numbered bell where several ring in one minute.
+
+Pure: schedules with their plans go in, marks with their places (percent of the day) come out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from webapp.html.filters import plural, wall
+from webapp.timetable import Plan
+
+DAY: Final = timedelta(hours=24)
+QUARTER: Final = timedelta(minutes=15)
+QUARTERS: Final = 96
+# More slots a day than this are drawn as a rhythm, a tick each quarter of an hour that has any.
+_MOST_PINS: Final = 24
+_HERD: Final = 3
+_HOURS_APART: Final = 3
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_BAR_HEIGHT: Final = 44.0
+
+
+@dataclass(frozen=True)
+class Ringing:
+    """A schedule that rings within the day. `lane` groups what shares a target; `left`: runs until max_runs."""
+
+    name: str
+    schedule_id: str
+    lane: str
+    plan: Plan
+    next_run_at: datetime
+    left: int | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something on a stave at `x` percent: a pin (count 1), a bell (count > 1), or with count 0 a tick."""
+
+    x: float
+    count: int
+
+
+@dataclass
+class Lane:
+    """What one target will be asked for. `quarters`: slots in each quarter of an hour from now."""
+
+    key: str
+    count: int = 0
+    first_at: datetime | None = None
+    first_name: str = ""
+    largest: int = 0
+    largest_at: datetime | None = None
+    marks: list[Mark] = field(default_factory=list)
+    quarters: list[int] = field(default_factory=lambda: [0] * QUARTERS)
+
+    def words(self, zone: str) -> str:
+        """What the picture of this lane says."""
+        told = f"{plural(self.count, 'run')}, the first at {wall(self.first_at, zone, 'clock')}"
+        if self.largest > 1:
+            told += f", {self.largest} at once at {wall(self.largest_at, zone, 'clock')}"
+        return told
+
+
+@dataclass(frozen=True)
+class Hour:
+    """A label on the axis. `kind`: first, day, or nothing; every other one is `odd` and hidden on a phone."""
+
+    x: float
+    text: str
+    kind: str = ""
+    odd: bool = False
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Runs in one half hour: place, width in percent; top and height in pixels of a 64-pixel lane."""
+
+    x: float
+    y: float
+    height: float
+    herd: bool
+
+
+@dataclass(frozen=True)
+class Stave:
+    """The day, ready to be drawn. `more`: there were schedules beyond those that are drawn."""
+
+    lanes: tuple[Lane, ...]
+    hours: tuple[Hour, ...]
+    bars: tuple[Bar, ...]
+    count: int
+    herd: int
+    herd_at: datetime | None
+    herd_x: float
+    more: bool
+
+
+def draw(ringing: Sequence[Ringing], *, now: datetime, zone: str, more: bool = False) -> Stave:
+    """Lay out the 24 hours from `now`; what is due already is drawn at their beginning."""
+    lanes: dict[str, Lane] = {}
+    minutes: Counter[datetime] = Counter()
+    pins: dict[str, Counter[datetime]] = defaultdict(Counter)
+    for schedule in ringing:
+        lane = lanes.setdefault(schedule.lane, Lane(schedule.lane))
+        slots = _expand(schedule, lane, now)
+        pins[schedule.lane].update(slot.replace(second=0, microsecond=0) for slot in slots)
+    for key, lane in lanes.items():
+        lane.marks += [Mark(_x(at, now), count) for at, count in sorted(pins[key].items())]
+        minutes.update(pins[key])
+        for at, count in sorted(pins[key].items()):
+            if count > lane.largest:
+                lane.largest, lane.largest_at = count, at
+    herd_at, herd = min(minutes.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
+    if herd < _HERD:
+        herd_at, herd = None, 0
+    return Stave(
+        lanes=tuple(lanes.values()),
+        hours=tuple(_hours(now, zone)),
+        bars=tuple(_bars(lanes.values(), herd_at, now)),
+        count=sum(lane.count for lane in lanes.values()),
+        herd=herd,
+        herd_at=herd_at,
+        herd_x=_x(herd_at, now) if herd_at else 0.0,
+        more=more,
+    )
+
+
+def _expand(schedule: Ringing, lane: Lane, now: datetime) -> list[datetime]:
+    """Count a schedule into its lane; returns the slots that get pins, none for a rhythm."""
+    until = now + DAY
+    due = schedule.next_run_at <= now
+    after = now if due else schedule.next_run_at - _MILLISECOND
+    ahead = schedule.plan.span(after, until).count if after < until else 0
+    count = ahead + due
+    if schedule.left is not None:
+        count = min(count, schedule.left)
+    if count <= 0:
+        return []
+    first = max(now, schedule.next_run_at)
+    if lane.first_at is None or first < lane.first_at:
+        lane.first_at, lane.first_name = first, schedule.name
+    lane.count += count
+    if ahead > _MOST_PINS:
+        _tick(schedule, lane, now, count)
+        return []
+    slots = ([now] if due else []) + schedule.plan.newest(after, until, _MOST_PINS)
+    for slot in slots[:count]:
+        lane.quarters[_quarter(slot, now)] += 1
+    return slots[:count]
+
+
+def _tick(schedule: Ringing, lane: Lane, now: datetime, count: int) -> None:
+    begin = max(now, schedule.next_run_at - _MILLISECOND)
+    left = count
+    for index in range(QUARTERS):
+        end = now + (index + 1) * QUARTER
+        if end <= begin or left <= 0:
+            continue
+        rings = min(left, schedule.plan.span(max(begin, end - QUARTER), end).count)
+        if rings:
+            left -= rings
+            lane.quarters[index] += rings
+            lane.marks.append(Mark(_x(end, now), 0))
+
+
+def _quarter(slot: datetime, now: datetime) -> int:
+    return max(0, min(QUARTERS - 1, (slot - now) // QUARTER))
+
+
+def _x(at: datetime, now: datetime) -> float:
+    """The place of an instant, in percent of the day from now."""
+    return round(max(0.0, min(100.0, 100 * ((at - now) / DAY))), 2)
+
+
+def _hours(now: datetime, zone: str) -> Iterable[Hour]:
+    """Every third full hour on the viewer's clock; midnight carries the new date."""
+    yield Hour(0.6, "now", "first")
+    local_zone = ZoneInfo(zone)
+    at = now.replace(minute=0, second=0, microsecond=0) + QUARTER
+    while at < now:
+        at += QUARTER
+    shown = 0
+    while at < now + DAY:
+        local = at.astimezone(local_zone)
+        x = _x(at, now)
+        if local.minute == 0 and local.hour % _HOURS_APART == 0 and 5 < x < 97:
+            midnight = local.hour == 0
+            yield Hour(
+                x,
+                wall(at, zone, "date") if midnight else f"{local:%H:%M}",
+                "day" if midnight else "",
+                shown % 2 == 1,
+            )
+            shown += 1
+        at += QUARTER
+
+
+def _bars(lanes: Iterable[Lane], herd_at: datetime | None, now: datetime) -> Iterable[Bar]:
+    quarters = [sum(column) for column in zip(*(lane.quarters for lane in lanes), strict=True)] or [
+        0
+    ] * QUARTERS
+    halves = [quarters[index] + quarters[index + 1] for index in range(0, QUARTERS, 2)]
+    most = max(halves)
+    herd = _quarter(herd_at, now) // 2 if herd_at else None
+    for index, count in enumerate(halves):
+        if count:
+            height = round(max(2.4, _BAR_HEIGHT * count / most), 1)
+            yield Bar(round(100 * index / 48 + 0.25, 2), round(64 - height, 1), height, index == herd)
