@@ -2,6 +2,7 @@
 
 People: `make_cast()` gives Alice (owner), Bob (member) and Vera (viewer) of one network and Charlie, who owns
 another one; `actor_of(user)` is the person as operations know them; `signed_in(app, user)` is their browser.
+Work: `make_node(user)` is a node of their network with its token, `make_schedule(user, node)` an order to it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from argon2 import PasswordHasher
 
@@ -20,6 +21,11 @@ from webapp.identity.access import Actor
 from webapp.identity.models import Membership, Network, Role, User
 from webapp.identity.names import name_key
 from webapp.ids import new_id
+from webapp.nodes import operations as node_operations
+from webapp.nodes.models import Node
+from webapp.scheduling import operations as schedule_operations
+from webapp.scheduling.fields import NewSchedule
+from webapp.scheduling.models import Schedule
 from webapp.store import reading
 from webapp.store.transaction import Tx, operation
 
@@ -171,3 +177,26 @@ def make_cast() -> Cast:
     make_member(people["Vera"], harbour, Role.VIEWER)
     make_member(people["Charlie"], elsewhere, Role.OWNER)
     return Cast(harbour, elsewhere, people["Alice"], people["Bob"], people["Vera"], people["Charlie"])
+
+
+def make_node(user: User, alias: str | None = None, *, now: datetime = START) -> tuple[Node, str]:
+    """A node of the person's only network, and the text of its token."""
+    actor = actor_of(user)
+    (network_pk,) = actor.networks
+    node, token = node_operations.create_node(actor, network_pk, alias or f"node-{next(_numbers)}", now=now)
+    assert token is not None
+    return node, token
+
+
+def make_schedule(user: User, node: Node, *, now: datetime = START, **fields: Any) -> Schedule:
+    """A schedule of that person for that node, hourly where `fields` say nothing else."""
+    values = {
+        "name": f"Order {next(_numbers)}",
+        "task": "Sweep the inbox.",
+        "target_node_id": node.node_id,
+        "schedule": {"type": "cron", "cron": "0 * * * *"},
+        **fields,
+    }
+    return schedule_operations.create(
+        actor_of(user), node.network_pk, lambda: NewSchedule(**values), now=now
+    ).schedule
