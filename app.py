@@ -1,8 +1,9 @@
-"""The WSGI entry (`app:app`), and `python app.py`: web and worker together."""
+"""The WSGI entry (`app:app`), and `python app.py`: web and worker together; with `--demo`, a node too."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 import click
 from flask import Flask
 
-from webapp import create_app
+from webapp import create_app, demo
 from webapp.config import Config, ConfigError
 from webapp.identity.operations import issue_set_up_link
 from webapp.store import engine, schema
@@ -19,6 +20,7 @@ from webapp.web.companions import Companion, run_together
 from webapp.web.server import serve
 
 _HERE = Path(__file__).resolve()
+_DEMO_DATABASE = "sqlite:///instance/demo.db"
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what to show for them
 
 
@@ -28,14 +30,18 @@ class StartError(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the pages and the API, with a worker beside them; returns the exit status."""
-    asked = _parser().parse_args(arguments)
+    asked = _parse(arguments)
+    if asked.demo and not os.environ.get("CARILLON_DATABASE_URL"):
+        # Said here, so that the programs which are started from here open the same one.
+        os.environ["CARILLON_DATABASE_URL"] = _DEMO_DATABASE
+    companions: list[Companion] = []
     try:
         app = create_app()
         config: Config = app.extensions["carillon_config"]
         if not asked.prepared:
             _demand_free_port(asked.host, asked.port)
-            _prepare(app, _address(config, asked.host, asked.port))
-    except (ConfigError, StartError) as error:
+            companions = _prepare(app, config, asked)
+    except (ConfigError, StartError, demo.NotADemo) as error:
         click.echo(str(error), err=True)
         return 2
     if asked.no_worker:
@@ -44,7 +50,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     here = [sys.executable, str(_HERE)]
     web = [*here, "--no-worker", "--prepared", "--host", asked.host, "--port", str(asked.port)]
     worker = [sys.executable, str(_HERE.with_name("scheduler_worker.py"))]
-    return run_together(web, [Companion("worker", worker)], app.extensions["carillon_clock"])
+    return run_together(web, [Companion("worker", worker), *companions], app.extensions["carillon_clock"])
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    if asked.demo and asked.no_worker:
+        parser.error("--demo starts everything: it goes without --no-worker")
+    return asked
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,6 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=_port, default=8000, help="the port (default: %(default)s)")
     parser.add_argument(
         "--no-worker", action="store_true", help="serve only; run scheduler_worker.py yourself"
+    )
+    parser.add_argument(
+        "--demo",
+        action="store_true",
+        help="with a sample network and a sample node, in a database of its own",
     )
     # Said by the first process to the one that it starts for serving.
     parser.add_argument("--prepared", action="store_true", help=argparse.SUPPRESS)
@@ -77,8 +96,9 @@ def _demand_free_port(host: str, port: int) -> None:
             ) from error
 
 
-def _prepare(app: Flask, address: str) -> None:
-    """Bring the database up to date and, while nobody exists, print the link that lets the first one in."""
+def _prepare(app: Flask, config: Config, asked: argparse.Namespace) -> list[Companion]:
+    """Bring the database up to date and say how to get in; returns what runs beside web and worker."""
+    address = _address(config, asked.host, asked.port)
     with app.app_context():
         with engine().connect() as connection:
             state = schema.schema_state(connection)
@@ -86,17 +106,34 @@ def _prepare(app: Flask, address: str) -> None:
             raise StartError("The database belongs to a newer version of Carillon than this one.")
         if state is not schema.SchemaState.CURRENT:
             schema.upgrade()
-        link = issue_set_up_link(now=app.extensions["carillon_clock"].now())
+        now = app.extensions["carillon_clock"].now()
+        sample = demo.furnish(now=now) if asked.demo else None
+        link = issue_set_up_link(now=now)
         # No connection may cross into the processes that follow.
         engine().dispose()
     click.echo(f"Carillon at {address}")
     if link is not None:
         click.echo(f"Nobody is here yet. Create the owner, once, at:\n  {address}/setup?token={link}")
+    if sample is None:
+        return []
+    click.echo(f"Sign in as {sample.owner} with the password of this start:\n  {sample.password}")
+    return [_sample_node(sample.node_token, _local(asked.host, asked.port))]
+
+
+def _sample_node(token: str, address: str) -> Companion:
+    """The example node, which counts the words of each task that it pulls."""
+    command = [sys.executable, str(_HERE.parent / "examples" / "node.py"), "--url", address]
+    return Companion("sample node", command, {"CARILLON_NODE_TOKEN": token})
 
 
 def _address(config: Config, host: str, port: int) -> str:
+    return config.public_url or _local(host, port)
+
+
+def _local(host: str, port: int) -> str:
+    """The address at which this machine reaches itself, whatever others call it."""
     shown = _ANY_ADDRESS.get(host, host)
-    return config.public_url or f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
 
 
 def _create_or_leave() -> Flask:

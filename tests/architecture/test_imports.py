@@ -11,7 +11,7 @@ from tests.architecture.tree import Module, imports, modules
 RANKS = {
     9: "html api worker cli",
     8: "web",
-    7: "targets tools doctor retention",
+    7: "targets tools doctor retention demo",
     6: "scheduling nodes chat",
     5: "mandates",
     4: "identity",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,10 +23,14 @@ _log = get_logger(__name__)
 
 @dataclass
 class Companion:
-    """A program that runs beside the web server and is started again when it ends."""
+    """A program that runs beside the web server and is started again when it ends.
+
+    `environment` is laid over this process's own: a secret belongs there, since everybody can read a command.
+    """
 
     name: str
     command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     start_not_before: float = 0.0
@@ -71,7 +76,8 @@ def _keep_running(companion: Companion, now: float) -> None:
         )
         companion.pause_seconds = min(_LONGEST_PAUSE_SECONDS, companion.pause_seconds * 2)
     if now >= companion.start_not_before:
-        companion.process = subprocess.Popen(companion.command)  # noqa: S603 - our own program
+        environment = {**os.environ, **companion.environment}
+        companion.process = subprocess.Popen(companion.command, env=environment)  # noqa: S603 - our own program
         companion.started_at = now
 
 
