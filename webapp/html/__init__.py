@@ -7,8 +7,18 @@ from flask import Flask
 
 def init_html(app: Flask) -> None:
     """Put the frame and every page behind the door."""
-    from webapp.html import nodes, overview, runs, session, settings, shell, tasks
+    from webapp.html import (
+        nodes,
+        overview,
+        runs,
+        schedule_editing,
+        schedules,
+        session,
+        settings,
+        shell,
+        tasks,
+    )
 
     shell.init_shell(app)
-    for module in (session, settings, overview, runs, nodes, tasks):
+    for module in (session, settings, overview, schedules, schedule_editing, runs, nodes, tasks):
         app.register_blueprint(module.blueprint)

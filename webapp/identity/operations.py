@@ -75,12 +75,20 @@ def issue_set_up_link(tx: Tx, *, now: datetime) -> str | None:
 
 
 def create_first_owner(
-    set_up_token: str, name: str, password: str, network_name: str, network_slug: str, *, now: datetime
+    set_up_token: str,
+    name: str,
+    password: str,
+    network_name: str,
+    network_slug: str,
+    *,
+    timezone: str = "UTC",
+    now: datetime,
 ) -> User:
     """Create the first person, a system administrator, and their network, by the set-up link.
 
-    Raises AppError `set_up_link_invalid` for a link that is used, replaced, unknown, or comes too late
-    because somebody exists; `invalid_user_name`, `invalid_password`, `invalid_network_name`, `invalid_slug`.
+    `timezone` is a checked IANA name. Raises AppError `set_up_link_invalid` for a link that is used, replaced,
+    unknown, or comes too late because somebody exists; `invalid_user_name`, `invalid_password`,
+    `invalid_network_name`, `invalid_slug`.
     """
     with reading() as session:
         if not set_up_link_works(session, set_up_token):
@@ -89,7 +97,9 @@ def create_first_owner(
     network_name = names.network_name(network_name, field="network_name")
     network_slug = names.slug(network_slug, field="network_slug")
     password_hash = passwords.hash_password(passwords.check_password(password))
-    return _create_first_owner(set_up_token, name, password_hash, network_name, network_slug, now=now)
+    return _create_first_owner(
+        set_up_token, name, password_hash, network_name, network_slug, timezone, now=now
+    )
 
 
 @operation
@@ -100,6 +110,7 @@ def _create_first_owner(
     password_hash: str,
     network_name: str,
     network_slug: str,
+    timezone: str,
     *,
     now: datetime,
 ) -> User:
@@ -112,6 +123,7 @@ def _create_first_owner(
     if taken.rowcount != 1 or any_user(tx.session):  # type: ignore[attr-defined]
         raise AppError("set_up_link_invalid")
     user = _insert_user(tx, name, password_hash, is_admin=True, now=now)
+    user.timezone = timezone
     network = _insert_network(tx, network_name, network_slug, now=now)
     _insert_membership(tx, user, network, Role.OWNER, actor_name=name, now=now)
     return user

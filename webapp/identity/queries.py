@@ -164,6 +164,11 @@ def user_by_name(session: Session, name: str) -> User | None:
     return session.scalars(select(User).where(User.name_key == name_key(name))).one_or_none()
 
 
+def user_by_id(session: Session, user_id: str) -> User | None:
+    """The user with that id, active or not."""
+    return session.scalars(select(User).where(User.user_id == user_id)).one_or_none()
+
+
 def network_by_slug(session: Session, slug: str) -> Network | None:
     """The network with that short name."""
     return session.scalars(select(Network).where(Network.slug == slug)).one_or_none()

@@ -82,13 +82,15 @@ class Call:
     """What the code does not say by itself about one call.
 
     `answers`: status -> parts of the answer (name -> type), or a media type for an answer that is no JSON.
-    `codes`: what may be refused beside the door, the body and the parameters.
+    `codes`: what may be refused beside the door, the body and the parameters. `statuses`: where a code is
+    answered with other statuses than the table's.
     """
 
     answers: Mapping[int, Mapping[str, Any] | str]
     body: Body | None = None
     parameters: tuple[Parameter, ...] = ()
     codes: tuple[str, ...] = ()
+    statuses: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     etag: bool = False
 
 
@@ -199,10 +201,8 @@ class _Writer:
         written = {str(status): self._answer(call, parts) for status, parts in sorted(call.answers.items())}
         by_status: dict[int, list[str]] = defaultdict(list)
         for code in sorted(refusals_of(call, door)):
-            by_status[ERRORS[code][0]].append(code)
-        if "target_node_not_found" in call.codes:
-            # The one code with two statuses: 404 where the id stands in the body.
-            by_status[404].append("target_node_not_found")
+            for status in call.statuses.get(code, (ERRORS[code][0],)):
+                by_status[status].append(code)
         for status, codes in sorted(by_status.items()):
             written[str(status)] = {
                 "description": ", ".join(f"`{code}`" for code in codes),

@@ -55,11 +55,12 @@ def check_host() -> None:
 def comes_from_elsewhere() -> bool:
     """Whether the browser says that another site sent this request.
 
-    Without both headers nothing is known: then the token alone decides.
+    `Sec-Fetch-Site` is the browser's own judgement and comes first; it is sent over https and to this machine
+    alone. Without both headers nothing is known: then the token alone decides.
     """
     fetch_site = request.headers.get("Sec-Fetch-Site")
-    if fetch_site is not None and fetch_site != "same-origin":
-        return True
+    if fetch_site is not None:
+        return fetch_site != "same-origin"
     origin = request.headers.get("Origin")
     if origin is None:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from html import escape
 
-from flask import Flask, Response, g, jsonify, make_response
+from flask import Flask, Response, g, jsonify, make_response, request
 from werkzeug.exceptions import HTTPException
 
 from webapp.errors import AppError
@@ -15,6 +15,7 @@ from webapp.web.auth import is_api
 PageProblem = Callable[[AppError], Response]
 _log = get_logger(__name__)
 
+_MACHINE_PATHS = ("/healthz", "/readyz", "/metrics")
 _CODES = {
     400: "bad_request",
     401: "unauthenticated",
@@ -32,7 +33,7 @@ def init_problems(app: Flask, page: PageProblem | None = None) -> None:
     draw = page or _plain_page
 
     def answer(error: AppError) -> Response:
-        response = problem_json(error) if is_api() else draw(error)
+        response = problem_json(error) if _asked_by_a_machine() else draw(error)
         _add_headers(response, error)
         return response
 
@@ -56,6 +57,10 @@ def init_problems(app: Flask, page: PageProblem | None = None) -> None:
         return answer(AppError("internal_error"))
 
 
+def _asked_by_a_machine() -> bool:
+    return is_api() or request.path in _MACHINE_PATHS
+
+
 def problem_json(error: AppError) -> Response:
     """`{"ok": false, "error", "message", "field"?, …details}` with the error's status."""
     body = {"ok": False, "error": error.code, "message": error.message}
@@ -76,7 +81,7 @@ def _from_framework(error: HTTPException) -> AppError:
 
 
 def _add_headers(response: Response, error: AppError) -> None:
-    if error.status == 401 and is_api():
+    if error.status == 401 and _asked_by_a_machine():
         response.headers["WWW-Authenticate"] = "Bearer"
     if "retry_after" in error.details:
         response.headers["Retry-After"] = str(error.details["retry_after"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from wtforms import BooleanField, Form, HiddenField, PasswordField, SelectField, StringField
-from wtforms.fields import SelectChoice
+from wtforms.fields import SelectChoice  # type: ignore[attr-defined] # the stubs are older
 
 from webapp.identity.models import Role
 
@@ -53,6 +54,11 @@ class TokenForm(Form):
     )
     expires_days = SelectField("Expires after", id="token-expires", choices=EXPIRY_CHOICES, default="90")
     idempotency_key = HiddenField(id="token-key")
+
+    def offer_networks(self, networks: Iterable[tuple[str, str]]) -> None:
+        """Offer these (id, name) beside "all my networks"."""
+        own = [SelectChoice(network_id, name) for network_id, name in networks]
+        self.network_id.choices = [SelectChoice(ALL_NETWORKS, "all my networks"), *own]
 
     def days(self) -> int | None:
         """Days until it expires, None for never; 0, which is refused, for what no choice offers."""
