@@ -43,10 +43,11 @@ def asked_choice(name: str, choices: type[Choice]) -> Choice | None:
         raise AppError(f"invalid_{name}", field=name) from None
 
 
-def address(**query: object) -> str:
-    """This path with a query of the values that are not None."""
+def address(path: str | None = None, /, **query: object) -> str:
+    """A path, this one if none is named, with a query of the values that are not None."""
     given = {name: str(value) for name, value in query.items() if value is not None}
-    return f"{request.path}?{urlencode(given)}" if given else request.path
+    path = path or request.path
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 def new_form_key() -> str:

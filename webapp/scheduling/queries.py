@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Boolean, ColumnElement, Select, func, literal_column, or_, select
+from sqlalchemy import Boolean, ColumnElement, Select, and_, func, literal_column, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError, sentence_of
+from webapp.identity.models import User
 from webapp.ids import is_public_id
 from webapp.scheduling import claim, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus, TargetKind, WaitReason
 from webapp.scheduling.models import Alert, Run, Schedule, ScheduleDue, WorkerSeen
+from webapp.store.base import from_milliseconds, to_milliseconds
 from webapp.store.paging import Page, PageRequest, newest_first
 from webapp.timetable import Plan, TimetableError, from_stored
 
@@ -51,7 +54,17 @@ def list_schedules(
     session: Session, networks: Collection[int], wanted: ScheduleFilter, request: PageRequest
 ) -> Page[Schedule]:
     """A page of schedules, the one changed last first. Raises AppError `invalid_cursor`, `invalid_q`."""
-    statement = _with_parts(select(Schedule).where(Schedule.network_pk.in_(networks)))
+    return newest_first(
+        session,
+        _narrowed(_with_parts(select(Schedule).where(Schedule.network_pk.in_(networks))), wanted),
+        Schedule.updated_at,
+        Schedule.id,
+        request,
+        lambda row: (row.updated_at, row.id),
+    )
+
+
+def _narrowed(statement: Select[Schedule], wanted: ScheduleFilter) -> Select[Schedule]:
     if wanted.status is not None:
         statement = statement.where(Schedule.status == wanted.status)
     if wanted.target_kind is not None:
@@ -68,9 +81,75 @@ def list_schedules(
                 Schedule.short_id == wanted.q.lower(),
             )
         )
-    return newest_first(
-        session, statement, Schedule.updated_at, Schedule.id, request, lambda row: (row.updated_at, row.id)
+    return statement
+
+
+_PLACE = re.compile(r"(due|rest)-([0-9]{1,16})-([0-9]{1,18})", re.ASCII)
+
+
+def list_by_next(
+    session: Session, networks: Collection[int], wanted: ScheduleFilter, request: PageRequest
+) -> Page[Schedule]:
+    """A page of schedules: what is due first at the top, then what is not planned, the one changed last first.
+
+    Raises AppError `invalid_cursor`, `invalid_q`.
+    """
+    part, at, after = _place(request.cursor)
+    rows: list[Schedule] = []
+    if part == "due":
+        rows += session.scalars(_planned(networks, wanted, at, after).limit(request.limit + 1)).unique()
+    if len(rows) <= request.limit:
+        since = (at, after) if part == "rest" else (None, 0)
+        most = request.limit + 1 - len(rows)
+        rows += session.scalars(_not_planned(networks, wanted, *since).limit(most)).unique()
+    if len(rows) <= request.limit:
+        return Page(rows, None)
+    last = rows[request.limit - 1]
+    planned = last.due.due_at is not None
+    instant = to_milliseconds(last.due.due_at if last.due.due_at is not None else last.updated_at)
+    return Page(rows[:-1], f"{'due' if planned else 'rest'}-{instant}-{last.id}")
+
+
+def _place(cursor: str | None) -> tuple[str, datetime | None, int]:
+    if cursor is None:
+        return "due", None, 0
+    found = _PLACE.fullmatch(cursor)
+    try:
+        if found is None:
+            raise ValueError("not a cursor of this list")
+        return found[1], from_milliseconds(int(found[2])), int(found[3])
+    except (ValueError, OverflowError):
+        raise AppError("invalid_cursor", field="cursor") from None
+
+
+def _planned(
+    networks: Collection[int], wanted: ScheduleFilter, at: datetime | None, after: int
+) -> Select[Schedule]:
+    statement = (
+        select(Schedule)
+        .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
+        .where(ScheduleDue.network_pk.in_(networks), ScheduleDue.due_at.is_not(None))
+        .order_by(ScheduleDue.due_at, Schedule.id)
     )
+    if at is not None:
+        later = and_(ScheduleDue.due_at == at, Schedule.id > after)
+        statement = statement.where(or_(ScheduleDue.due_at > at, later))
+    return _narrowed(_with_parts(statement), wanted)
+
+
+def _not_planned(
+    networks: Collection[int], wanted: ScheduleFilter, at: datetime | None, after: int
+) -> Select[Schedule]:
+    statement = (
+        select(Schedule)
+        .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
+        .where(Schedule.network_pk.in_(networks), ScheduleDue.due_at.is_(None))
+        .order_by(Schedule.updated_at.desc(), Schedule.id.desc())
+    )
+    if at is not None:
+        earlier = and_(Schedule.updated_at == at, Schedule.id < after)
+        statement = statement.where(or_(Schedule.updated_at < at, earlier))
+    return _narrowed(_with_parts(statement), wanted)
 
 
 def count_by_status(session: Session, networks: Collection[int]) -> dict[ScheduleStatus, int]:
@@ -94,6 +173,11 @@ def find_schedule(session: Session, networks: Collection[int], schedule_id: str)
     if schedule is None:
         raise AppError("schedule_not_found")
     return schedule
+
+
+def paused_by(session: Session, schedule: Schedule) -> str | None:
+    """The name of the person who paused it, if somebody did."""
+    return session.scalar(select(User.name).where(User.id == schedule.paused_by_pk))
 
 
 def plan_for(schedule: Schedule) -> Plan | None:

@@ -21,6 +21,7 @@ from wtforms import (
     StringField,
     TextAreaField,
 )
+from wtforms.fields import SelectChoice  # type: ignore[attr-defined] # the stubs are older
 from wtforms.widgets import DateTimeLocalInput
 
 from webapp.errors import AppError
@@ -39,11 +40,11 @@ from webapp.timetable import zone as zone_info
 Values = dict[str, Any]
 
 KINDS: Final = [
-    ("once", "Once"),
-    ("interval", "Interval"),
-    ("daily", "Daily"),
-    ("weekly", "Weekly"),
-    ("cron", "Cron"),
+    SelectChoice("once", "Once"),
+    SelectChoice("interval", "Interval"),
+    SelectChoice("daily", "Daily"),
+    SelectChoice("weekly", "Weekly"),
+    SelectChoice("cron", "Cron"),
 ]
 UNIT_SECONDS: Final = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
 # What each kind is made of, beside its zone.
@@ -77,7 +78,7 @@ _SPAN_UNITS: Final = (1, 60, 3600, 86_400)
 _SHORT_TIME: Final = re.compile(r"[0-9]:[0-5][0-9]", re.ASCII)
 
 
-def _trimmed(text: str | None) -> str:
+def trimmed(text: str | None) -> str:
     return (text or "").strip()
 
 
@@ -88,7 +89,7 @@ def _plain_newlines(text: str | None) -> str:
 
 def _padded_time(text: str | None) -> str:
     """ "9:05" is "09:05"."""
-    typed = _trimmed(text)
+    typed = trimmed(text)
     return f"0{typed}" if _SHORT_TIME.fullmatch(typed) else typed
 
 
@@ -101,74 +102,82 @@ class LocalField(StringField):
 class ScheduleForm(Form):
     """Everything that a person can say about a schedule."""
 
-    name = StringField("Name", filters=[_trimmed], render_kw={"maxlength": 120, "autocomplete": "off"})
+    name = StringField("Name", filters=[trimmed], render_kw={"maxlength": 120, "autocomplete": "off"})
     target_node_id = SelectField("Who does it", choices=[], validate_choice=False)
     task = TextAreaField(
         "What to do", filters=[_plain_newlines], render_kw={"rows": 5, "maxlength": MAX_TEXT * 2}
     )
-    priority = RadioField("Priority", choices=[("high", "High"), ("normal", "Normal"), ("low", "Low")])
+    priority = RadioField(
+        "Priority",
+        choices=[SelectChoice("high", "High"), SelectChoice("normal", "Normal"), SelectChoice("low", "Low")],
+    )
 
     type = RadioField("When", choices=KINDS)
-    run_at = LocalField("At", filters=[_trimmed])
+    run_at = LocalField("At", filters=[trimmed])
     run_at_turn = RadioField(
-        "Which of the two", choices=[("first", "The first time"), ("second", "The second time")]
+        "Which of the two",
+        choices=[SelectChoice("first", "The first time"), SelectChoice("second", "The second time")],
     )
-    every = StringField(
-        "Every", filters=[_trimmed], render_kw={"inputmode": "numeric", "autocomplete": "off"}
+    every = StringField("Every", filters=[trimmed], render_kw={"inputmode": "numeric", "autocomplete": "off"})
+    every_unit = SelectField(
+        "Unit", choices=[SelectChoice(unit) for unit in UNIT_SECONDS], validate_choice=False
     )
-    every_unit = SelectField("Unit", choices=[(unit, unit) for unit in UNIT_SECONDS], validate_choice=False)
-    anchor_at = LocalField("Counted from", filters=[_trimmed])
+    anchor_at = LocalField("Counted from", filters=[trimmed])
     time = StringField(
         "At",
         filters=[_padded_time],
         render_kw={"inputmode": "numeric", "autocomplete": "off", "maxlength": 20},
     )
     weekdays = SelectMultipleField(
-        "On these days", choices=[(str(day), str(day)) for day in range(7)], validate_choice=False
+        "On these days", choices=[SelectChoice(str(day)) for day in range(7)], validate_choice=False
     )
     cron = StringField(
         "Cron expression",
-        filters=[_trimmed],
+        filters=[trimmed],
         render_kw={"autocomplete": "off", "spellcheck": "false", "autocapitalize": "none"},
     )
-    timezone = StringField("Time zone", filters=[_trimmed])
+    timezone = StringField("Time zone", filters=[trimmed])
 
-    starts_at = LocalField("Not before", filters=[_trimmed])
-    ends_at = LocalField("Not after", filters=[_trimmed])
+    starts_at = LocalField("Not before", filters=[trimmed])
+    ends_at = LocalField("Not after", filters=[trimmed])
     max_runs = StringField(
         "At most this many runs",
-        filters=[_trimmed],
+        filters=[trimmed],
         render_kw={"inputmode": "numeric", "autocomplete": "off"},
     )
 
     misfire_policy = RadioField(
         "If the worker was down",
         choices=[
-            ("catch_up_once", "Catch up once"),
-            ("skip", "Skip what was missed"),
-            ("catch_up_all", "Catch up on all"),
+            SelectChoice("catch_up_once", "Catch up once"),
+            SelectChoice("skip", "Skip what was missed"),
+            SelectChoice("catch_up_all", "Catch up on all"),
         ],
     )
     misfire_grace_seconds = StringField(
-        "On time means at most this late", filters=[_trimmed], render_kw={"autocomplete": "off"}
+        "On time means at most this late", filters=[trimmed], render_kw={"autocomplete": "off"}
     )
     catch_up_limit = StringField(
-        "Catch up on at most", filters=[_trimmed], render_kw={"inputmode": "numeric", "autocomplete": "off"}
+        "Catch up on at most", filters=[trimmed], render_kw={"inputmode": "numeric", "autocomplete": "off"}
     )
     overlap_policy = RadioField(
         "If the run before is still at work",
-        choices=[("skip", "Skip the new one"), ("queue_one", "Let one wait"), ("allow", "Run both")],
+        choices=[
+            SelectChoice("skip", "Skip the new one"),
+            SelectChoice("queue_one", "Let one wait"),
+            SelectChoice("allow", "Run both"),
+        ],
     )
     failure_threshold = StringField(
         "Stop after failures in a row",
-        filters=[_trimmed],
+        filters=[trimmed],
         render_kw={"inputmode": "numeric", "autocomplete": "off"},
     )
     ttl_seconds = StringField(
-        "Withdraw work that nobody took up within", filters=[_trimmed], render_kw={"autocomplete": "off"}
+        "Withdraw work that nobody took up within", filters=[trimmed], render_kw={"autocomplete": "off"}
     )
     max_run_seconds = StringField(
-        "Give up on a run that takes longer than", filters=[_trimmed], render_kw={"autocomplete": "off"}
+        "Give up on a run that takes longer than", filters=[trimmed], render_kw={"autocomplete": "off"}
     )
 
     # Not part of the schedule: what makes saving safe.
@@ -333,7 +342,9 @@ def _every_seconds(typed: Values) -> int | str | None:
 def _run_at(typed: Values) -> str:
     """The wall time as typed; with an offset where it happens twice and somebody said which is meant."""
     text: str = typed["run_at"]
-    if typed["run_at_turn"] not in ("first", "second") or not happens_twice(text, typed["timezone"]):
+    if typed["run_at_turn"] not in SelectChoice("first", "second") or not happens_twice(
+        text, typed["timezone"]
+    ):
         return text
     fold = 1 if typed["run_at_turn"] == "second" else 0
     return datetime.fromisoformat(text).replace(tzinfo=zone_info(typed["timezone"]), fold=fold).isoformat()

@@ -1,0 +1,365 @@
+"""The form of a schedule: new, duplicated, edited; its preview; and the conflict when two save at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from flask import Blueprint, Response, g, request
+from pydantic import ValidationError
+from wtforms.fields import SelectChoice  # type: ignore[attr-defined] # the stubs are older
+
+from webapp.audit.queries import AuditFilter, list_entries
+from webapp.errors import AppError
+from webapp.html.filters import wall
+from webapp.html.forms.schedule import ScheduleForm, Values, blank_values, happens_twice, values_of
+from webapp.html.respond import conflict, flash, form_refused, page, redirect_to
+from webapp.html.schedule_conflict import Differences, Side, find_conflict, pack, unpack
+from webapp.html.schedule_preview import Preview, Subject, preview_of
+from webapp.html.viewing import new_form_key, reached_networks
+from webapp.html.ways import way_out
+from webapp.html.zones import zone_options
+from webapp.identity.access import Facts, Verb, demand
+from webapp.identity.idempotency import check_key
+from webapp.nodes.queries import NodeView, nodes_by_alias
+from webapp.scheduling import operations, queries
+from webapp.scheduling.edit import read_timetable
+from webapp.scheduling.fields import NewSchedule, ScheduleChanges
+from webapp.scheduling.lifecycle import ScheduleStatus
+from webapp.scheduling.models import Schedule
+from webapp.scheduling.operations import Saved
+from webapp.store import db
+from webapp.store.paging import PageRequest
+from webapp.timetable import TimetableError, canonical_zone
+from webapp.web.auth import current_actor, viewer_place, viewer_zone
+from webapp.web.body import parse, refusals_of
+from webapp.web.policy import SignedIn, access
+
+blueprint = Blueprint("schedule_forms", __name__, url_prefix="/schedules")
+
+_FORM: Final = "schedules/form.html"
+_REGIONS: Final = {"schedule-form": "schedules/_schedule_form.html", "preview": "schedules/_preview.html"}
+_CONFLICT: Final = "schedules/conflict.html"
+_CONFLICT_REGIONS: Final = {"schedule-form": "schedules/_conflict.html"}
+# Refusals that a form can be mended after; a missing target is the one 404 among them.
+_MENDABLE: Final = (400, 404, 409)
+
+
+class Writing(NamedTuple):
+    """What is being written: a form, the schedule it edits (none for a new one), and where it goes."""
+
+    form: ScheduleForm
+    subject: Subject
+    action: str
+
+    @property
+    def schedule(self) -> Schedule | None:
+        return self.subject.schedule
+
+
+# --- New -----------------------------------------------------------------------------------------------------
+
+
+@blueprint.get("/new")
+@access(SignedIn, verb=Verb.CREATE_SCHEDULE)
+def new_schedule() -> Response:
+    """An empty form, or with `?from=` one filled from a schedule that exists."""
+    writing = _write_new(ScheduleForm(data={**_first_values(), "idempotency_key": new_form_key()}))
+    demand(current_actor(), Verb.CREATE_SCHEDULE, Facts(network_pk=writing.subject.network_pk))
+    return page(_FORM, _REGIONS, **_context(writing))
+
+
+@blueprint.post("/new")
+@access(SignedIn, verb=Verb.CREATE_SCHEDULE)
+def create_schedule() -> Response:
+    """Make the schedule, or say what is to be mended. Pressed twice, it is made once."""
+    writing = _write_new(ScheduleForm(request.form))
+    if "preview" in request.form:
+        return page(_FORM, _REGIONS, **_context(writing))
+    try:
+        saved = _create(writing)
+    except AppError as refusal:
+        return _refused(writing, refusal)
+    _say_created(saved)
+    return redirect_to(f"/schedules/{saved.schedule.schedule_id}")
+
+
+def _first_values() -> Values:
+    source = request.args.get("from")
+    if source is None:
+        return {**blank_values(viewer_zone()), "target_node_id": request.args.get("node", "")}
+    schedule = queries.find_schedule(db.session(), reached_networks(), source)
+    return {**values_of(schedule), "name": f"{schedule.name} (copy)"[:120]}
+
+
+def _write_new(form: ScheduleForm) -> Writing:
+    place = viewer_place()
+    if place is None:
+        raise AppError("permission_denied", message="You belong to no network.")
+    return Writing(form, Subject(place.network_pk, current_actor().user_pk), "/schedules/new")
+
+
+def _create(writing: Writing) -> Saved:
+    body = writing.form.body()
+    return operations.create(
+        current_actor(),
+        writing.subject.network_pk,
+        lambda: parse(NewSchedule, body),
+        request_key=check_key(writing.form.idempotency_key.data or None),
+        now=g.now,
+    )
+
+
+def _say_created(saved: Saved) -> None:
+    due = saved.schedule.due.next_run_at
+    flash(f"Created. Next: {wall(due, saved.schedule.timezone, 'long', g.now)}." if due else "Created.")
+    _say_warnings(saved)
+
+
+def _say_warnings(saved: Saved) -> None:
+    for code in saved.warnings:
+        reason = AppError(code)
+        flash(f"It would not fire now. {reason.message} {way_out(code) or ''} ({code})", "warn")
+
+
+# --- Preview -------------------------------------------------------------------------------------------------
+
+
+@blueprint.post("/preview")
+@access(SignedIn)
+def preview_schedule() -> Response:
+    """What the engine would do with what is typed; `?schedule=` names the one that is edited."""
+    form = ScheduleForm(request.form)
+    edited = request.args.get("schedule")
+    writing = _write_new(form) if edited is None else _write_edit(edited, form)
+    return page(_FORM, _REGIONS, **_context(writing))
+
+
+def _preview(writing: Writing) -> Preview:
+    return preview_of(db.session(), writing.form, writing.subject, viewer_zone=viewer_zone(), now=g.now)
+
+
+# --- Edit ----------------------------------------------------------------------------------------------------
+
+
+@blueprint.get("/<schedule_id>/edit")
+@access(SignedIn, verb=Verb.EDIT_SCHEDULE)
+def open_schedule(schedule_id: str) -> Response:
+    """The form as the schedule stands."""
+    schedule = _editable(schedule_id)
+    values = values_of(schedule)
+    form = ScheduleForm(data={**values, "revision": str(schedule.revision), "seen": pack(values)})
+    return page(_FORM, _REGIONS, **_context(_write_edit(schedule_id, form)))
+
+
+@blueprint.post("/<schedule_id>/edit")
+@access(SignedIn, verb=Verb.EDIT_SCHEDULE)
+def save_schedule(schedule_id: str) -> Response:
+    """Save what was changed; what somebody else changed since is set beside it."""
+    writing = _write_edit(schedule_id, ScheduleForm(request.form))
+    if "settle" in request.form:
+        return _settle(writing)
+    if "preview" in request.form:
+        return page(_FORM, _REGIONS, **_context(writing))
+    return _save(writing)
+
+
+def _editable(schedule_id: str) -> Schedule:
+    schedule = queries.find_schedule(db.session(), reached_networks(), schedule_id)
+    demand(current_actor(), Verb.EDIT_SCHEDULE, Facts(schedule.network_pk, schedule.sponsor_pk))
+    if schedule.status in (ScheduleStatus.COMPLETED, ScheduleStatus.CANCELLED, ScheduleStatus.PROPOSED):
+        raise AppError(f"schedule_{schedule.status.value}")
+    return schedule
+
+
+def _write_edit(schedule_id: str, form: ScheduleForm) -> Writing:
+    schedule = queries.find_schedule(db.session(), reached_networks(), schedule_id)
+    subject = Subject(schedule.network_pk, schedule.sponsor_pk, schedule)
+    return Writing(form, subject, f"/schedules/{schedule_id}/edit")
+
+
+def _save(writing: Writing) -> Response:
+    schedule = _standing(writing)
+    sponsor_pk, revision = schedule.sponsor_pk, schedule.revision
+    body = writing.form.changes(values_of(schedule))
+    try:
+        saved = operations.edit(
+            current_actor(),
+            schedule.schedule_id,
+            lambda: parse(ScheduleChanges, body),
+            revision=lambda: _revision(writing.form),
+            now=g.now,
+        )
+    except AppError as refusal:
+        return _refused(_write_edit(schedule.schedule_id, writing.form), refusal)
+    _say_saved(saved, revision, taken_over=saved.schedule.sponsor_pk != sponsor_pk)
+    return redirect_to(f"/schedules/{saved.schedule.schedule_id}")
+
+
+def _standing(writing: Writing) -> Schedule:
+    assert writing.schedule is not None
+    return writing.schedule
+
+
+def _revision(form: ScheduleForm) -> int | None:
+    text = form.revision.data or ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
+
+
+def _say_saved(saved: Saved, revision: int, *, taken_over: bool) -> None:
+    schedule = saved.schedule
+    if schedule.revision == revision:
+        flash("Nothing was changed.", "info")
+        return
+    due = schedule.due.next_run_at
+    following = f" Next: {wall(due, schedule.timezone, 'long', g.now)}." if due else ""
+    flash(f"Saved as revision {schedule.revision}.{following}")
+    if taken_over:
+        flash("It acts on your authority from now on, because you changed what it does or how.", "info")
+    _say_warnings(saved)
+
+
+# --- Refused -------------------------------------------------------------------------------------------------
+
+
+def _refused(writing: Writing, refusal: AppError) -> Response:
+    """The form again, everything typed kept. Raises the refusal where no form could mend it."""
+    if refusal.code == "revision_conflict":
+        return _conflict(writing)
+    if refusal.status not in _MENDABLE or refusal.code in ("not_found", "schedule_not_found"):
+        raise refusal
+    if refusal.code == "idempotency_conflict":
+        # The form was sent before and went through; pressing once more means a second schedule.
+        writing.form.idempotency_key.data = new_form_key()
+    found = _problems(writing) if refusal.status != 409 else []
+    loose = writing.form.blame([refusal, *found])
+    extra = [f"{sentence} {way_out(refusal.code) or ''} ({refusal.code})" for sentence in loose]
+    answer = conflict if refusal.status == 409 else form_refused
+    return answer(_FORM, _REGIONS, **_context(writing, extra))
+
+
+def _problems(writing: Writing) -> list[AppError]:
+    """Everything that is wrong with what was typed, not only the first thing."""
+    body = writing.form.body()
+    found: list[AppError] = []
+    try:
+        NewSchedule.model_validate(body)
+    except ValidationError as error:
+        found += refusals_of(NewSchedule, error)
+    try:
+        read_timetable(body["schedule"], body["timezone"], previous=writing.subject.timetable, now=g.now)
+    except AppError as error:
+        found.append(error)
+    return found
+
+
+# --- Conflict ------------------------------------------------------------------------------------------------
+
+
+def _conflict(writing: Writing) -> Response:
+    schedule = _standing(writing)
+    found = find_conflict(
+        _differences(writing),
+        who=_who_saved(schedule),
+        saved_at=schedule.updated_at,
+        revision=schedule.revision,
+        opened_revision=writing.form.revision.data or "",
+        names={view.node.node_id: view.node.alias for view in _nodes(writing)},
+        now=g.now,
+    )
+    return conflict(
+        _CONFLICT,
+        _CONFLICT_REGIONS,
+        conflict=found,
+        schedule=schedule,
+        action=writing.action,
+        seen=writing.form.seen.data or "",
+        now=g.now,
+    )
+
+
+def _differences(writing: Writing) -> Differences:
+    opened = unpack(writing.form.seen.data)
+    return Differences(opened, values_of(_standing(writing)), writing.form.values())
+
+
+def _who_saved(schedule: Schedule) -> str:
+    wanted = AuditFilter(subject_id=schedule.schedule_id)
+    entries = list_entries(db.session(), schedule.network_pk, wanted, PageRequest(limit=1)).rows
+    return entries[0].actor if entries else "Somebody"
+
+
+def _settle(writing: Writing) -> Response:
+    """Save, or go on writing with, the version that was chosen on the conflict page."""
+    schedule = _standing(writing)
+    if _revision(writing.form) != schedule.revision:
+        return _conflict(writing)
+    values = _differences(writing).settled(_picks())
+    saved = values_of(schedule)
+    writing = writing._replace(
+        form=ScheduleForm(data={**values, "revision": str(schedule.revision), "seen": pack(saved)})
+    )
+    if request.form["settle"] == "form":
+        return page(_FORM, _REGIONS, **_context(writing))
+    return _save(writing)
+
+
+def _picks() -> dict[str, Side]:
+    """The picked side of each part that clashed; one button picks the same side for all."""
+    prefix = "pick-"
+    names = [name.removeprefix(prefix) for name in request.form if name.startswith(prefix)]
+    side: Callable[[str], str] = lambda name: request.form[prefix + name]  # noqa: E731
+    if request.form["settle"] in ("saved", "yours"):
+        side = lambda _name: request.form["settle"]  # noqa: E731
+    return {name: "saved" if side(name) == "saved" else "yours" for name in names}
+
+
+# --- What the page shows -------------------------------------------------------------------------------------
+
+
+def _context(writing: Writing, extra: list[str] | None = None) -> dict[str, Any]:
+    form, nodes = writing.form, _nodes(writing)
+    form.target_node_id.choices = _node_choices(writing, nodes)
+    return {
+        "form": form,
+        "action": writing.action,
+        "schedule": writing.schedule,
+        "extra": extra or [],
+        "preview": _preview(writing),
+        "preview_url": _preview_url(writing),
+        "zones": zone_options(g.now, _known_zone(form.timezone.data)),
+        "ask_turn": happens_twice(form.run_at.data or "", form.timezone.data or ""),
+        "becomes_sponsor": writing.subject.sponsor_pk != current_actor().user_pk,
+        "has_nodes": bool(nodes),
+        "now": g.now,
+    }
+
+
+def _known_zone(name: str | None) -> str | None:
+    try:
+        return canonical_zone(name)
+    except TimetableError:
+        return None
+
+
+def _preview_url(writing: Writing) -> str:
+    schedule = writing.schedule
+    return "/schedules/preview" + (f"?schedule={schedule.schedule_id}" if schedule is not None else "")
+
+
+def _nodes(writing: Writing) -> list[NodeView]:
+    return nodes_by_alias(db.session(), [writing.subject.network_pk], now=g.now)
+
+
+def _node_choices(writing: Writing, nodes: list[NodeView]) -> list[SelectChoice]:
+    choices = [SelectChoice(view.node.node_id, f"{view.node.alias} ({_presence(view)})") for view in nodes]
+    chosen = writing.form.target_node_id.data or ""
+    if chosen and chosen not in {choice.value for choice in choices}:
+        alias = writing.schedule.target_alias if writing.schedule is not None else chosen
+        choices.insert(0, SelectChoice(chosen, f"{alias} (gone)"))
+    return choices if chosen else [SelectChoice("", "Choose a node"), *choices]
+
+
+def _presence(view: NodeView) -> str:
+    state = view.node.lifecycle_state.value
+    return view.status.value.replace("_", " ") if state == "active" else state

@@ -1,0 +1,136 @@
+"""What the engine would do with what is typed: asked of the engine's own functions, saved nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Final, NamedTuple
+
+from sqlalchemy.orm import Session
+
+from webapp.clock import parse_instant
+from webapp.errors import AppError
+from webapp.html.filters import wall, zone_city
+from webapp.html.forms.schedule import ScheduleForm, Values
+from webapp.scheduling import queries
+from webapp.scheduling.drafts import draft_checks
+from webapp.scheduling.edit import check_bounds, read_timetable
+from webapp.scheduling.models import Schedule
+from webapp.scheduling.policy import Check
+from webapp.timetable import Plan, Timetable, clock_changes, sentence, upcoming
+
+SLOTS_SHOWN: Final = 5
+
+
+class CheckLine(NamedTuple):
+    """One answer of admission as it is drawn: tone ok, warn or no."""
+
+    tone: str
+    text: str
+    code: str | None
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The region `preview`: zones are (IANA name, heading), clock changes (day, words)."""
+
+    sentence: str
+    occurrences: tuple[datetime, ...] = ()
+    zones: tuple[tuple[str, str], ...] = ()
+    clock_changes: tuple[tuple[str, str], ...] = ()
+    items: tuple[CheckLine, ...] = ()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whose schedule is being written: a new one of `sponsor_pk`, or the one that stands."""
+
+    network_pk: int
+    sponsor_pk: int
+    schedule: Schedule | None = None
+
+    @property
+    def timetable(self) -> Timetable | None:
+        """The timetable that stands, whose anchor an interval keeps."""
+        plan = queries.plan_for(self.schedule) if self.schedule is not None else None
+        return plan.timetable if plan is not None else None
+
+    @property
+    def already_run(self) -> int:
+        """How many of `max_runs` are used up."""
+        return self.schedule.due.dispatched_count if self.schedule is not None else 0
+
+
+def preview_of(
+    session: Session, form: ScheduleForm, subject: Subject, *, viewer_zone: str, now: datetime
+) -> Preview:
+    """What would happen if the form were saved as it stands; what cannot be read yet is said instead."""
+    body = form.body()
+    items = tuple(check_lines(_checks(session, body, subject, now=now)))
+    try:
+        timetable, zone = read_timetable(
+            body["schedule"], body["timezone"], previous=subject.timetable, now=now
+        )
+        plan = Plan(timetable, *_bounds(body))
+    except AppError as error:
+        return Preview(f"Nothing yet: {error.message[:1].lower()}{error.message[1:]}", items=items)
+    slots = upcoming(plan, zone, now, _most(body, subject))
+    return Preview(
+        sentence(timetable, zone)
+        if slots
+        else f"{sentence(timetable, zone)}. No slot is left in the future.",
+        tuple(slot.at for slot in slots),
+        zones_shown(zone, viewer_zone),
+        tuple((day_words(change.on), f"{change.what}.") for change in clock_changes(plan, zone, now)),
+        items,
+    )
+
+
+def _checks(session: Session, body: Values, subject: Subject, *, now: datetime) -> list[Check]:
+    checks = draft_checks(session, subject.network_pk, body["target_node_id"], subject.sponsor_pk)
+    if subject.schedule is None:
+        return checks
+    state = queries.admission(session, subject.schedule, now=now).checks[0]
+    return [state, *checks]
+
+
+def check_lines(checks: Sequence[Check]) -> list[CheckLine]:
+    """The answers of admission in words, each refusal with its code."""
+    return [
+        CheckLine(
+            "ok" if check.ok else "no" if check.permanent else "warn",
+            queries.check_sentence(check),
+            None if check.ok else check.code,
+        )
+        for check in checks
+    ]
+
+
+def _bounds(body: Values) -> tuple[datetime | None, datetime | None]:
+    try:
+        starts_at, ends_at = (
+            None if body[name] is None else parse_instant(body[name]) for name in ("starts_at", "ends_at")
+        )
+    except ValueError:
+        raise AppError("invalid_ends_at", message="Write both bounds as a date and a time.") from None
+    check_bounds(starts_at, ends_at)
+    return starts_at, ends_at
+
+
+def _most(body: Values, subject: Subject) -> int:
+    most = body["max_runs"]
+    return SLOTS_SHOWN if not isinstance(most, int) else max(0, min(SLOTS_SHOWN, most - subject.already_run))
+
+
+def zones_shown(zone: str, viewer_zone: str) -> tuple[tuple[str, str], ...]:
+    """The schedule's zone, the viewer's and UTC, each once, as (IANA name, heading)."""
+    return tuple(
+        (name, f"{zone_city(name)}, you" if name == viewer_zone else zone_city(name))
+        for name in dict.fromkeys((zone, viewer_zone, "UTC"))
+    )
+
+
+def day_words(day: date) -> str:
+    """ "Sun 28 Mar 2027"."""
+    return wall(datetime(day.year, day.month, day.day, tzinfo=UTC), "UTC", "date") + f" {day.year}"

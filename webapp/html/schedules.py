@@ -1,0 +1,326 @@
+"""The pages of schedules: what stands, one of them with its history, and what people do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from flask import Blueprint, Response, g, request
+from sqlalchemy.orm import Session
+
+from webapp.errors import AppError
+from webapp.html.filters import wall
+from webapp.html.forms import blame
+from webapp.html.forms.pause import PauseForm
+from webapp.html.respond import flash, form_refused, page, redirect_to
+from webapp.html.runs import run_rows
+from webapp.html.schedule_preview import check_lines, zones_shown
+from webapp.html.schedule_story import Reason, policy_facts, reason_of, says
+from webapp.html.viewing import (
+    address,
+    asked,
+    asked_choice,
+    new_form_key,
+    reached_networks,
+    shown_networks,
+)
+from webapp.html.ways import way_out
+from webapp.identity.access import Actor, Facts, Verb, demand, may
+from webapp.identity.idempotency import check_key
+from webapp.nodes.queries import nodes_by_alias
+from webapp.scheduling import operations, queries
+from webapp.scheduling.fields import PauseRequest
+from webapp.scheduling.lifecycle import OPEN, UNACKNOWLEDGED, RunStatus, ScheduleStatus
+from webapp.scheduling.models import Schedule
+from webapp.scheduling.queries import RunFilter, ScheduleFilter
+from webapp.store import db
+from webapp.store.paging import PageRequest
+from webapp.web.auth import current_actor, viewer_place, viewer_zone
+from webapp.web.body import parse
+from webapp.web.policy import SignedIn, access
+
+blueprint = Blueprint("schedule_pages", __name__, url_prefix="/schedules")
+
+_LIST: Final = {"schedule-list": "schedules/_schedule_list.html"}
+_DETAIL: Final = {
+    "schedule-now": "schedules/_schedule_now.html",
+    "schedule-history": "schedules/_schedule_history.html",
+}
+_STRIP: Final = 20
+_PER_PAGE: Final = 25
+_STANDING: Final = (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED, ScheduleStatus.NEEDS_ATTENTION)
+
+
+# --- The list ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScheduleRow:
+    """One line of the list. `results` are the states of the last runs, oldest first."""
+
+    schedule: Schedule
+    says: str
+    results: list[RunStatus]
+    reason: Reason
+
+
+@blueprint.get("")
+@access(SignedIn, verb=Verb.READ)
+def list_schedules() -> Response:
+    """What stands, soonest first, by `?status=` and `?q=`."""
+    return page("schedules/list.html", _LIST, **_list_context())
+
+
+def _list_context() -> dict[str, Any]:
+    session, networks = db.session(), shown_networks()
+    status, text = asked_choice("status", ScheduleStatus), asked("q")
+    wanted = ScheduleFilter(status=status, q=text)
+    found = queries.list_by_next(session, networks, wanted, PageRequest(_PER_PAGE, asked("cursor")))
+    counts = queries.count_by_status(session, networks)
+    following = found.next_cursor
+    return {
+        "rows": _rows(session, found.rows),
+        "counts": counts,
+        "total": sum(counts.values()),
+        "standing": sum(counts.get(state, 0) for state in _STANDING),
+        "ill": counts.get(ScheduleStatus.NEEDS_ATTENTION, 0),
+        "soonest": _soonest(session, networks),
+        "only": status,
+        "q": text,
+        "address": address(status=status, q=text, cursor=asked("cursor")),
+        "next_url": address(status=status, q=text, cursor=following) if following else None,
+        "first_url": address(status=status, q=text) if asked("cursor") else None,
+        "all_url": address(q=text),
+        "status_urls": {state: address(status=state, q=text) for state in ScheduleStatus},
+        "node_count": 0 if counts else len(nodes_by_alias(session, networks, now=g.now)),
+        "may_create": _may_create(),
+        "now": g.now,
+    }
+
+
+def _rows(session: Session, schedules: Sequence[Schedule]) -> list[ScheduleRow]:
+    last = queries.last_runs(session, [schedule.id for schedule in schedules], limit=_STRIP)
+    return [
+        ScheduleRow(
+            schedule,
+            says(schedule),
+            [status for _, status in last.get(schedule.id, ())],
+            reason_of(schedule),
+        )
+        for schedule in schedules
+    ]
+
+
+def _soonest(session: Session, networks: frozenset[int]) -> datetime | None:
+    found = queries.list_by_next(
+        session, networks, ScheduleFilter(status=ScheduleStatus.ACTIVE), PageRequest(1)
+    )
+    return found.rows[0].due.next_run_at if found.rows else None
+
+
+def _may_create() -> bool:
+    place = viewer_place()
+    return place is not None and may(
+        current_actor(), Verb.CREATE_SCHEDULE, Facts(network_pk=place.network_pk)
+    )
+
+
+# --- One schedule --------------------------------------------------------------------------------------------
+
+
+@blueprint.get("/<schedule_id>")
+@access(SignedIn, verb=Verb.READ)
+def show_schedule(schedule_id: str) -> Response:
+    """One schedule: when next and in order, what became of each slot, on whose authority."""
+    return _show(schedule_id)
+
+
+def _show(schedule_id: str, refusal: AppError | None = None) -> Response:
+    return page(
+        "schedules/detail.html",
+        _DETAIL,
+        status=refusal.status if refusal else 200,
+        refusal=refusal,
+        refused_way=way_out(refusal.code) if refusal else None,
+        **_detail_context(schedule_id),
+    )
+
+
+def _detail_context(schedule_id: str) -> dict[str, Any]:
+    session = db.session()
+    schedule = queries.find_schedule(session, reached_networks(), schedule_id)
+    verdict = queries.admission(session, schedule, now=g.now)
+    return {
+        "schedule": schedule,
+        "says": says(schedule),
+        "reason": reason_of(schedule),
+        "reason_way": way_out(reason_of(schedule).code),
+        "paused_by": queries.paused_by(session, schedule),
+        "verdict": verdict,
+        "checks": check_lines(verdict.checks),
+        "zones": [name for name, _ in zones_shown(schedule.timezone, viewer_zone())],
+        "viewer_zone": viewer_zone(),
+        "policies": policy_facts(schedule),
+        "run_key": new_form_key(),
+        "allowed": allowed(current_actor(), schedule),
+        "now": g.now,
+        **_history(session, schedule),
+    }
+
+
+def _history(session: Session, schedule: Schedule) -> dict[str, Any]:
+    status, base = asked_choice("status", RunStatus), f"/schedules/{schedule.schedule_id}"
+    wanted = RunFilter(status=status, schedule_pk=schedule.id)
+    cursor = asked("cursor")
+    found = queries.list_runs(session, [schedule.network_pk], wanted, PageRequest(_PER_PAGE, cursor))
+    counts = queries.count_runs_by_status(session, schedule.id)
+    following = found.next_cursor
+    return {
+        "rows": run_rows(found.rows, now=g.now),
+        "counts": counts,
+        "total": sum(counts.values()),
+        "only": status,
+        "address": address(base, status=status, cursor=cursor),
+        "next_url": address(base, status=status, cursor=following) if following else None,
+        "first_url": address(base, status=status) if cursor else None,
+        "all_url": base,
+        "status_urls": {state: address(base, status=state) for state in RunStatus},
+    }
+
+
+def allowed(actor: Actor, schedule: Schedule) -> frozenset[str]:
+    """The buttons that the viewer may press: `run pause resume edit cancel duplicate`."""
+    facts = Facts(schedule.network_pk, schedule.sponsor_pk, schedule.paused_by_pk)
+    standing = schedule.status in _STANDING
+    asked_for = {
+        "run": standing and may(actor, Verb.RUN_SCHEDULE, facts),
+        "pause": standing and may(actor, Verb.PAUSE_SCHEDULE, facts),
+        "resume": standing
+        and schedule.status is not ScheduleStatus.ACTIVE
+        and may(actor, Verb.RESUME_SCHEDULE, facts),
+        "edit": standing and may(actor, Verb.EDIT_SCHEDULE, facts),
+        "cancel": standing and may(actor, Verb.CANCEL_SCHEDULE, facts),
+        "duplicate": may(actor, Verb.CREATE_SCHEDULE, facts),
+    }
+    return frozenset(button for button, may_press in asked_for.items() if may_press)
+
+
+# --- What people do to one -----------------------------------------------------------------------------------
+
+
+@blueprint.get("/<schedule_id>/run-now", endpoint="leave_run_now")
+@blueprint.get("/<schedule_id>/resume", endpoint="leave_resume")
+@access(SignedIn)
+def leave_action(schedule_id: str) -> Response:
+    """Whoever loads the address of a refused attempt again comes back to the schedule."""
+    return redirect_to(
+        f"/schedules/{queries.find_schedule(db.session(), reached_networks(), schedule_id).schedule_id}"
+    )
+
+
+@blueprint.post("/<schedule_id>/run-now")
+@access(SignedIn, verb=Verb.RUN_SCHEDULE)
+def run_now(schedule_id: str) -> Response:
+    """Start a run by hand, beside the timetable."""
+
+    def act() -> str:
+        key = check_key(request.form.get("idempotency_key") or None)
+        run = operations.run_now(current_actor(), schedule_id, request_key=key, now=g.now)
+        waits = (
+            "until the earlier run has ended" if run.blocked_by else f"until {run.target_alias} fetches it"
+        )
+        return f"A run is on its way. It waits {waits}."
+
+    return _do(schedule_id, act)
+
+
+@blueprint.post("/<schedule_id>/resume")
+@access(SignedIn, verb=Verb.RESUME_SCHEDULE)
+def resume_schedule(schedule_id: str) -> Response:
+    """Go on from now; what was missed stays missed."""
+
+    def act() -> str:
+        schedule = operations.resume(current_actor(), schedule_id, now=g.now)
+        following = wall(schedule.due.next_run_at, schedule.timezone, "long", g.now)
+        return f"Resumed. Next: {following}. What fell due meanwhile is not caught up."
+
+    return _do(schedule_id, act)
+
+
+def _do(schedule_id: str, act: Callable[[], str]) -> Response:
+    """Do it and go back to the schedule; a refusal of its state is shown on the schedule's own page."""
+    try:
+        flash(act())
+    except AppError as refusal:
+        if refusal.status != 409:
+            raise
+        # What was read before the attempt may be what made it too late.
+        db.session.remove()
+        return _show(schedule_id, refusal)
+    return redirect_to(f"/schedules/{schedule_id}")
+
+
+@blueprint.get("/<schedule_id>/pause")
+@access(SignedIn, verb=Verb.PAUSE_SCHEDULE)
+def ask_pause(schedule_id: str) -> Response:
+    """What a pause will do, and the form for its reason and end."""
+    schedule = _find_for(schedule_id, Verb.PAUSE_SCHEDULE)
+    return page("schedules/pause.html", **_act_context(schedule), form=PauseForm.of(schedule))
+
+
+@blueprint.post("/<schedule_id>/pause")
+@access(SignedIn, verb=Verb.PAUSE_SCHEDULE)
+def pause_schedule(schedule_id: str) -> Response:
+    """Let no more slots fire, until somebody resumes or the time comes that is given here."""
+    schedule = _find_for(schedule_id, Verb.PAUSE_SCHEDULE)
+    form, zone = PauseForm(request.form), schedule.timezone
+    try:
+        operations.pause(
+            current_actor(), schedule_id, lambda: parse(PauseRequest, form.body(zone)), now=g.now
+        )
+    except AppError as refusal:
+        if refusal.status == 409:
+            return _show(schedule_id, refusal)
+        blame(form, refusal)
+        return form_refused("schedules/pause.html", **_act_context(schedule), form=form)
+    flash("Paused. What falls due meanwhile is not caught up.")
+    return redirect_to(f"/schedules/{schedule_id}")
+
+
+@blueprint.get("/<schedule_id>/cancel")
+@access(SignedIn, verb=Verb.CANCEL_SCHEDULE)
+def ask_cancel(schedule_id: str) -> Response:
+    """What cancelling will do."""
+    return page("schedules/cancel.html", **_act_context(_find_for(schedule_id, Verb.CANCEL_SCHEDULE)))
+
+
+@blueprint.post("/<schedule_id>/cancel")
+@access(SignedIn, verb=Verb.CANCEL_SCHEDULE)
+def cancel_schedule(schedule_id: str) -> Response:
+    """End it for good; its history stays."""
+
+    def act() -> str:
+        operations.cancel(current_actor(), schedule_id, now=g.now)
+        return "Cancelled. Its history stays."
+
+    return _do(schedule_id, act)
+
+
+def _find_for(schedule_id: str, verb: Verb) -> Schedule:
+    schedule = queries.find_schedule(db.session(), reached_networks(), schedule_id)
+    demand(current_actor(), verb, Facts(schedule.network_pk, schedule.sponsor_pk, schedule.paused_by_pk))
+    return schedule
+
+
+def _act_context(schedule: Schedule) -> dict[str, Any]:
+    """What the schedule has in hand, for a page that says what will become of it."""
+    counts = queries.count_runs_by_status(db.session(), schedule.id)
+    return {
+        "schedule": schedule,
+        "says": says(schedule),
+        "withdrawn": sum(counts.get(status, 0) for status in UNACKNOWLEDGED),
+        "at_work": sum(counts.get(status, 0) for status in OPEN - UNACKNOWLEDGED),
+        "now": g.now,
+    }
