@@ -204,6 +204,7 @@ CALLS: Final[Mapping[str, Call]] = {
             "network_id_required",
             "network_not_found",
         ),
+        {"schedule_has_no_future_occurrence": (400,), "target_node_not_found": (404,)},
         etag=True,
     ),
     "api_schedules.preview": Call(
@@ -230,6 +231,7 @@ CALLS: Final[Mapping[str, Call]] = {
             "schedule_has_no_future_occurrence",
             "unreadable_timetable",
         ),
+        {"schedule_has_no_future_occurrence": (400, 409), "target_node_not_found": (404, 409)},
         etag=True,
     ),
     "api_schedules.pause_schedule": Call(
