@@ -21,14 +21,12 @@ from webapp.ids import scheduled_run_id, task_id_of_run
 from webapp.scheduling import alerts, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.lifecycle import (
-    OPEN,
     RunStatus,
-    ScheduleStatus,
     TargetKind,
     Trigger,
     WaitReason,
 )
-from webapp.scheduling.models import Run, Schedule, ScheduleDue
+from webapp.scheduling.models import STILL_OPEN, Run, Schedule, ScheduleDue
 from webapp.scheduling.plans import is_once, plan_of
 from webapp.scheduling.policy import Admission, Fate, OpenRun, Slots
 from webapp.scheduling.target import Dispatch, TargetFacts, target_for
@@ -127,17 +125,25 @@ def claim_one(tx: Tx, schedule_pk: int, *, now: datetime) -> Claimed:
 def set_aside(tx: Tx, schedule_pk: int, *, now: datetime) -> None:
     """Put a schedule whose handling raised aside for a growing while; after ten times, stop it.
 
-    Its slot is not moved, so nothing is lost; it can neither stop the loop nor starve the others.
+    Its slot is not moved, so nothing is lost; it can neither stop the loop nor starve the others. Raises what
+    stopping it raises: then `hold_back` is what is left.
     """
-    schedule = steps.lock_schedule(tx, schedule_pk)
-    if schedule.status is not ScheduleStatus.ACTIVE or schedule.due.next_run_at is None:
+    due = steps.lock_due_row(tx, schedule_pk)
+    if due.next_run_at is None:
         return
-    strikes = schedule.due.claim_failures
-    if strikes + 1 >= POISON_STRIKES:
-        steps.stop(tx, schedule, "internal_error", now=now)
+    if due.claim_failures + 1 >= POISON_STRIKES:
+        steps.stop(tx, steps.load_locked(tx, schedule_pk), "internal_error", now=now)
         return
-    delay = min(POISON_FIRST_DELAY * 2**strikes, POISON_MAX_DELAY)
-    steps.hold_slot(schedule, until=now + delay)
+    delay = min(POISON_FIRST_DELAY * 2**due.claim_failures, POISON_MAX_DELAY)
+    steps.hold_slot(due, until=now + delay)
+
+
+@operation
+def hold_back(tx: Tx, schedule_pk: int, *, now: datetime) -> None:
+    """Put a schedule aside that cannot even be stopped; touches nothing of it but its narrow row."""
+    due = steps.lock_due_row(tx, schedule_pk)
+    if due.next_run_at is not None:
+        steps.hold_slot(due, until=now + POISON_MAX_DELAY)
 
 
 # --- Locking what is due ---
@@ -229,9 +235,7 @@ def _load_open_runs(session: Session, definitions: Iterable[Any]) -> dict[int, l
         Run.scheduled_for,
     )
     statement = (
-        select(*columns)
-        .where(Run.schedule_pk.in_(kinds), Run.status.in_(OPEN))
-        .order_by(Run.scheduled_for, Run.id)
+        select(*columns).where(Run.schedule_pk.in_(kinds), STILL_OPEN).order_by(Run.scheduled_for, Run.id)
     )
     rows = session.execute(statement).all()
     dispatched: dict[TargetKind, list[int]] = defaultdict(list)

@@ -78,6 +78,9 @@ def apply_changes(
             # What was due under the old timetable is recorded before the new one takes force.
             steps.account_for_due(tx, schedule, "schedule_changed", now=now)
         steps.withdraw(tx, schedule, "schedule_changed", actor=actor.name, scheduled_only=True, now=now)
+    elif was is ScheduleStatus.ACTIVE and _cuts_off(schedule, changes, now=now):
+        # The new bound leaves out what was due before it was set.
+        steps.account_for_due(tx, schedule, "schedule_changed", now=now)
     _set_plain_fields(tx, schedule, changes)
     target_moved = _set_target(tx, schedule, changes)
     if timing is not None:
@@ -186,6 +189,16 @@ def _set_timing(schedule: Schedule, timing: _Timing) -> None:
         schedule.timetable_version += 1
 
 
+def _cuts_off(schedule: Schedule, changes: ScheduleChanges, *, now: datetime) -> bool:
+    """Whether new bounds end the timetable before now: what is due and not claimed must not fall under them."""
+    ends_at = changes.ends_at if changes.has("ends_at") else schedule.ends_at
+    max_runs = changes.max_runs if changes.has("max_runs") else schedule.max_runs
+    ended = ends_at != schedule.ends_at and ends_at is not None and ends_at < now
+    return ended or (
+        max_runs != schedule.max_runs and max_runs is not None and schedule.due.dispatched_count >= max_runs
+    )
+
+
 def _recompute(schedule: Schedule, *, moved: bool, now: datetime) -> None:
     """Set the next slot anew where the timetable moved; otherwise only clear or restore it by its bounds."""
     due = schedule.due
@@ -199,8 +212,9 @@ def _recompute(schedule: Schedule, *, moved: bool, now: datetime) -> None:
     spent = schedule.max_runs is not None and due.dispatched_count >= schedule.max_runs
     held = due.next_run_at
     if held is not None:
-        if spent or (schedule.ends_at is not None and held > schedule.ends_at):
-            steps.set_next(due, None)
+        accounted = due.claimed_through is not None and held <= due.claimed_through
+        if spent or accounted or (schedule.ends_at is not None and held > schedule.ends_at):
+            steps.set_next(due, steps.next_slot(plan, due, max_runs=schedule.max_runs, now=now))
         return
     if not is_once(schedule) or due.claimed_through is None:
         steps.set_next(due, steps.next_slot(plan, due, max_runs=schedule.max_runs, now=now))

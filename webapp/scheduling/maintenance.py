@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from typing import cast
 
-from sqlalchemy import delete, select
+from sqlalchemy import Table, delete, select, update
 
 from webapp import audit
 from webapp.events import outbox
@@ -13,10 +15,10 @@ from webapp.logs import get_logger
 from webapp.scheduling import alerts, operations, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.deliver import deliver_waiting
-from webapp.scheduling.lifecycle import OPEN, WaitReason
-from webapp.scheduling.models import Run, Schedule, ScheduleDue, WorkerSeen, ZoneData
-from webapp.store import reading
-from webapp.store.transaction import Tx, operation
+from webapp.scheduling.lifecycle import WaitReason
+from webapp.scheduling.models import STILL_OPEN, Run, Schedule, ScheduleDue, WorkerSeen, ZoneData
+from webapp.store import dialect, reading
+from webapp.store.transaction import Tx, each_alone, operation
 from webapp.timetable import ZONE_DATA_VERSION, Plan
 
 LOOK_AHEAD = timedelta(days=7)
@@ -35,11 +37,11 @@ def unblock(*, now: datetime) -> int:
     Each schedule is a transaction of its own. Returns how many runs were dispatched.
     """
     waiting = select(Run.schedule_pk).where(
-        Run.status.in_(OPEN), Run.wait_reason.in_([WaitReason.PREVIOUS_RUN_ACTIVE, WaitReason.CATCH_UP])
+        STILL_OPEN, Run.wait_reason.in_([WaitReason.PREVIOUS_RUN_ACTIVE, WaitReason.CATCH_UP])
     )
     with reading() as session:
         schedule_pks = session.scalars(waiting.distinct().limit(_PAGE)).all()
-    return sum(_unblock_one(pk, now=now) for pk in schedule_pks)
+    return each_alone(schedule_pks, partial(_unblock_one, now=now), "delivering what waits")
 
 
 @operation
@@ -55,7 +57,7 @@ def resume_due(*, now: datetime) -> int:
     due = select(Schedule.id).where(Schedule.resume_at <= now).order_by(Schedule.resume_at).limit(_PAGE)
     with reading() as session:
         pks = session.scalars(due).all()
-    return sum(operations.resume_when_due(pk, now=now) for pk in pks)
+    return each_alone(pks, partial(operations.resume_when_due, now=now), "resuming at its time")
 
 
 # --- Looking ahead ---
@@ -213,11 +215,11 @@ def _is_the_claimed_slot(tx: Tx, schedule: Schedule, plan: Plan, slot: datetime)
 
 @operation
 def _store_zone_version(tx: Tx, *, now: datetime) -> None:
-    known = tx.session.get(ZoneData, 1)
-    if known is None:
-        tx.session.add(ZoneData(id=1, version=ZONE_DATA_VERSION, changed_at=now))
-    elif known.version < ZONE_DATA_VERSION:
-        known.version, known.changed_at = ZONE_DATA_VERSION, now
+    # Several workers may start at once on an empty database: the second one finds the row and leaves it.
+    row = {"id": 1, "version": ZONE_DATA_VERSION, "changed_at": now}
+    dialect.insert_new(tx.session, cast(Table, ZoneData.__table__), [row])
+    older = update(ZoneData).where(ZoneData.version < ZONE_DATA_VERSION)
+    tx.session.execute(older.values(version=ZONE_DATA_VERSION, changed_at=now))
 
 
 # --- Workers ---

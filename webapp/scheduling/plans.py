@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from webapp.timetable import Plan, from_stored
+from webapp.clock import parse_instant
+from webapp.timetable import Plan, TimetableError, from_stored
 
 
 def plan_of(definition: Any) -> Plan:
@@ -29,6 +31,25 @@ def _plan(timetable: str, timezone: str, starts_at: datetime | None, ends_at: da
     return Plan(from_stored(json.loads(timetable), timezone), starts_at, ends_at)
 
 
+def plan_of_audited(detail: Mapping[str, Any]) -> Plan | None:
+    """The plan of a definition as the audit wrote it down; None where it cannot be read."""
+    try:
+        return _plan(
+            json.dumps(detail.get("timetable"), sort_keys=True, separators=(",", ":")),
+            str(detail.get("timezone")),
+            instant_of_audit(detail.get("starts_at")),
+            instant_of_audit(detail.get("ends_at")),
+        )
+    except TimetableError:
+        return None
+
+
+def instant_of_audit(text: str | None) -> datetime | None:
+    """An instant as the audit writes it."""
+    return None if text is None else parse_instant(text)
+
+
 def is_once(definition: Any) -> bool:
     """Whether a schedule (or a row with its columns) has one slot only, and ends with it."""
-    return bool(definition.timetable.get("type") == "once")
+    stored = definition.timetable
+    return isinstance(stored, dict) and stored.get("type") == "once"

@@ -13,6 +13,7 @@ from sqlalchemy import Table, select
 from sqlalchemy.orm import joinedload
 
 from webapp import audit
+from webapp.audit import AuditEntry
 from webapp.events import outbox
 from webapp.identity.access import Actor
 from webapp.identity.models import Membership, User
@@ -20,7 +21,6 @@ from webapp.ids import scheduled_run_id
 from webapp.scheduling import alerts, policy
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.lifecycle import (
-    OPEN,
     RUN_MOVES,
     SCHEDULE_MOVES,
     UNACKNOWLEDGED,
@@ -29,14 +29,21 @@ from webapp.scheduling.lifecycle import (
     TargetKind,
     Trigger,
 )
-from webapp.scheduling.models import Run, Schedule, ScheduleDue
-from webapp.scheduling.plans import is_once, plan_of
+from webapp.scheduling.models import STILL_OPEN, Run, Schedule, ScheduleDue
+from webapp.scheduling.plans import is_once, plan_of, plan_of_audited
 from webapp.scheduling.target import target_for
 from webapp.store import dialect
 from webapp.store.transaction import Tx
 from webapp.timetable import Plan, TimetableError
 
 WORKER = "worker"
+# The audit entries that carry the definition in force.
+_DEFINING_VERBS = (
+    "schedule.create",
+    "schedule.edit",
+    "schedule.zone_data",
+    *(f"schedule.{status.value}" for status in ScheduleStatus),
+)
 _IDS_IN_AN_EVENT = 100
 
 # What becomes of work that nobody has taken up when its schedule changes its state.
@@ -68,6 +75,17 @@ def lock_due(tx: Tx, schedule_pks: Iterable[int]) -> None:
     tx.session.execute(statement).all()
 
 
+def lock_due_row(tx: Tx, schedule_pk: int) -> ScheduleDue:
+    """Lock a schedule by its narrow row and read that alone: the definition may be what cannot be read."""
+    statement = (
+        select(ScheduleDue)
+        .where(ScheduleDue.schedule_pk == schedule_pk)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+    return tx.session.scalars(statement).one()
+
+
 def load_locked(tx: Tx, schedule_pk: int) -> Schedule:
     """Read a schedule whose lock is held."""
     statement = (
@@ -83,7 +101,7 @@ def open_runs(tx: Tx, schedule_pk: int) -> Sequence[Run]:
     """The open runs of a locked schedule, in the order of their slots."""
     statement = (
         select(Run)
-        .where(Run.schedule_pk == schedule_pk, Run.status.in_(OPEN))
+        .where(Run.schedule_pk == schedule_pk, STILL_OPEN)
         .order_by(Run.scheduled_for, Run.id)
         .execution_options(populate_existing=True)
     )
@@ -159,10 +177,11 @@ def account_for_due(tx: Tx, schedule: Schedule, code: str, *, now: datetime) -> 
     due = schedule.due
     if due.next_run_at is None or due.next_run_at > now:
         return
-    try:
-        slots = policy.due_slots(plan_of(schedule), due.next_run_at, now)
-    except TimetableError:
-        # The plan is unreadable, but the slot that is due was computed when it was not.
+    plan = plan_or_none(schedule) or _plan_as_audited(tx, schedule)
+    if plan is not None:
+        slots = policy.due_slots(plan, due.next_run_at, now)
+    else:
+        # Nobody knows the plan any more, but the slot that is due was computed when somebody did.
         slots = policy.DueSlots(1, due.next_run_at, due.next_run_at, None)
     record_skipped(
         tx,
@@ -172,6 +191,20 @@ def account_for_due(tx: Tx, schedule: Schedule, code: str, *, now: datetime) -> 
         now=now,
     )
     due.claimed_through = max_instant(due.claimed_through, slots.newest)
+
+
+def _plan_as_audited(tx: Tx, schedule: Schedule) -> Plan | None:
+    """The newest plan of a schedule that the audit wrote down readably: what was due is derived from it."""
+    details = select(AuditEntry.detail).where(
+        AuditEntry.network_pk == schedule.network_pk,
+        AuditEntry.subject_id == schedule.schedule_id,
+        AuditEntry.verb.in_(_DEFINING_VERBS),
+    )
+    for detail in tx.session.scalars(details.order_by(AuditEntry.seq.desc())):
+        plan = plan_of_audited(detail)
+        if plan is not None:
+            return plan
+    return None
 
 
 def record_skipped(tx: Tx, schedule: Schedule, slots: policy.Slots, code: str, *, now: datetime) -> None:
@@ -313,6 +346,7 @@ def definition_in_force(schedule: Schedule) -> dict[str, Any]:
         "status": schedule.status.value,
         "next_change": schedule.next_change,
         "next_run_at": _iso(schedule.due.next_run_at),
+        "claimed_through": _iso(schedule.due.claimed_through),
         "revision": schedule.revision,
     }
 
@@ -438,8 +472,9 @@ def resume_refusal(tx: Tx, schedule: Schedule, *, now: datetime) -> str | None:
 def activate(tx: Tx, schedule: Schedule, *, actor: str, now: datetime) -> None:
     """Make a schedule active that `resume_refusal` lets pass; earlier failures are forgotten."""
     due = schedule.due
-    change_status(tx, schedule, ScheduleStatus.ACTIVE, reason=None, actor=actor, now=now)
+    # The next slot first: the audit writes down what takes force.
     set_next(due, next_slot(plan_of(schedule), due, max_runs=schedule.max_runs, now=now))
+    change_status(tx, schedule, ScheduleStatus.ACTIVE, reason=None, actor=actor, now=now)
     due.consecutive_failures = 0
     due.first_failure_at = None
     due.skips_in_a_row = 0
@@ -475,7 +510,7 @@ def authority_changed(tx: Tx, user_pk: int, network_pk: int | None, now: datetim
 def lock_schedules_of_node(tx: Tx, node_pk: int, now: datetime) -> None:  # noqa: ARG001 - a hook's shape
     """Lock every schedule that has work at a node or aims at it, before the node itself is locked."""
     aims = select(Schedule.id).where(Schedule.target_kind == TargetKind.NODE, Schedule.target_pk == node_pk)
-    works = select(Run.schedule_pk).where(Run.target_pk == node_pk, Run.status.in_(OPEN))
+    works = select(Run.schedule_pk).where(Run.target_pk == node_pk, STILL_OPEN)
     lock_due(tx, {*tx.session.scalars(aims), *tx.session.scalars(works)})
 
 
@@ -499,9 +534,8 @@ def _recheck(tx: Tx, schedule_pks: Sequence[int], *, now: datetime) -> None:
             stop(tx, schedule, code, now=now)
 
 
-def hold_slot(schedule: Schedule, *, until: datetime) -> None:
+def hold_slot(due: ScheduleDue, *, until: datetime) -> None:
     """Look at a schedule whose handling failed again at `until`; its slot stays where it is."""
-    due = schedule.due
     due.claim_failures += 1
     due.claim_not_before = until
     due.due_at = max_instant(due.next_run_at, until)

@@ -52,6 +52,8 @@ class Worker:
     batch: BatchSize
     started_at: datetime
     worker_id: str = field(default_factory=lambda: new_id("wrk"))
+    # Whether it is to leave: asked between two batches, so that the one in hand is finished first.
+    is_stopping: Callable[[], bool] = lambda: False
     last_network_pk: int = 0
     may_claim: bool = True
     zone_checked: bool = False
@@ -103,11 +105,11 @@ def mark(worker: Worker, clock: Clock, *, stopped: bool) -> None:
 
 def _claim_all(worker: Worker, clock: Clock, counts: Counts) -> None:
     for _ in range(_MAX_BATCHES):
+        if worker.is_stopping():
+            break
         claimed = _claim_some(worker, clock, counts)
-        if claimed is None or claimed.schedules == 0:
-            if claimed is None or not claimed.schedule_pks:
-                return
-            continue
+        if claimed is None or not claimed.schedule_pks:
+            return
         worker.last_network_pk = claimed.last_network_pk
         for name in ("schedules", "dispatched", "skipped", "queued", "failed", "slots"):
             counts[name] += getattr(claimed, name)
@@ -144,12 +146,22 @@ def _claim_one_by_one(worker: Worker, clock: Clock, counts: Counts) -> None:
             continue
         except Exception:  # noqa: BLE001 - set aside, counted, and stopped after ten times
             _log.exception("a schedule cannot be handled; it is set aside", schedule_pk=schedule_pk)
-            claim.set_aside(schedule_pk, now=now)
+            _set_aside(schedule_pk, now=now)
             counts["set_aside"] += 1
         else:
             for name in ("schedules", "dispatched", "skipped", "queued", "failed", "slots"):
                 counts[name] += getattr(claimed, name)
     counts["more"] = 1
+
+
+def _set_aside(schedule_pk: int, *, now: datetime) -> None:
+    try:
+        claim.set_aside(schedule_pk, now=now)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:  # noqa: BLE001 - what cannot even be stopped must not stop the pass
+        _log.exception("a schedule cannot be stopped; it is held back", schedule_pk=schedule_pk)
+        claim.hold_back(schedule_pk, now=now)
 
 
 def _now_and_then(worker: Worker, clock: Clock, counts: Counts) -> None:
