@@ -375,20 +375,14 @@ def open_cards(session: Session, networks: Collection[int], *, limit: int = 50) 
     return [Card(alert, schedule) for alert, schedule in rows]
 
 
-def open_card_keys(
-    session: Session, networks: Collection[int]
-) -> Sequence[tuple[int, str, str, str | None]]:
+def open_card_keys(session: Session, networks: Collection[int]) -> Sequence[tuple[int, str, str, str | None]]:
     """(key, kind, code, id of the schedule's target) of each open card: enough to count them."""
-    return (
-        session.execute(
-            select(Alert.id, Alert.kind, Alert.code, Schedule.target_id)
-            .outerjoin(Schedule, Schedule.id == Alert.schedule_pk)
-            .where(Alert.network_pk.in_(networks), Alert.resolved_at.is_(None))
-            .limit(1000)
-        )
-        .tuples()
-        .all()
-    )
+    return session.execute(
+        select(Alert.id, Alert.kind, Alert.code, Schedule.target_id)
+        .outerjoin(Schedule, Schedule.id == Alert.schedule_pk)
+        .where(Alert.network_pk.in_(networks), Alert.resolved_at.is_(None))
+        .limit(1000)
+    ).all()
 
 
 def count_cards(session: Session, networks: Collection[int]) -> int:
