@@ -191,7 +191,9 @@ def test_a_session_that_does_not_fit_is_nobody(app: Flask, cast: Cast, change: d
     assert is_in(client) == (change == {"renewed": 0}), "an old but good session is only renewed"
 
 
-def test_the_first_start_makes_the_owner_by_the_page(app: Flask, client: FlaskClient, clock: FrozenClock) -> None:
+def test_the_first_start_makes_the_owner_by_the_page(
+    app: Flask, client: FlaskClient, clock: FrozenClock
+) -> None:
     with app.app_context():
         link = operations.issue_set_up_link(now=clock.now())
     assert "Nobody is here yet" in client.get("/sign-in").text
