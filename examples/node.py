@@ -69,7 +69,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
@@ -120,12 +120,16 @@ class Hub:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise Away(str(error) or type(error).__name__) from None
 
-    def patiently(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """One call, sent again until the hub has answered it."""
+    def patiently(
+        self, path: str, body: dict[str, Any], give_up: Callable[[], bool]
+    ) -> tuple[int, dict[str, Any]]:
+        """One POST, sent again until the hub has answered it. Raises Away once `give_up` says so."""
         for pause in pauses():
             try:
-                return self.call(method, path, body)
+                return self.call("POST", path, body)
             except Away as away:
+                if give_up():
+                    raise
                 wait_for_hub(away, pause)
         raise AssertionError("pauses do not end")
 
@@ -170,7 +174,10 @@ class Hub:
 
 
 class Answers:
-    """What this node has begun and answered, by task and attempt, in a file that outlives it."""
+    """What this node has begun and answered, by task and attempt, in a file that outlives it.
+
+    An entry is null while the work goes on, then `{"reply": …, "sent": …}`.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -180,28 +187,34 @@ class Answers:
 
     def get(self, task_id: str, attempt: int) -> dict[str, Any] | None:
         """The reply that was given to this attempt, None for one that was not answered."""
-        return self._entries.get(f"{task_id} {attempt}")
+        entry = self._entries.get(f"{task_id} {attempt}")
+        return None if entry is None else entry["reply"]
 
     def begin(self, task_id: str, attempt: int) -> None:
         """Remember that work on this attempt has begun."""
         self._keep(task_id, attempt, None)
 
-    def keep(self, task_id: str, attempt: int, reply: dict[str, Any]) -> None:
-        """Remember a reply, before it is sent."""
-        self._keep(task_id, attempt, reply)
+    def keep(self, task_id: str, attempt: int, reply: dict[str, Any], *, sent: bool) -> None:
+        """Remember a reply: before it is sent, and once the hub has it."""
+        self._keep(task_id, attempt, {"reply": reply, "sent": sent})
 
     def forget(self, task_id: str, attempt: int) -> None:
         """This attempt was not ours after all."""
-        if self._entries.pop(f"{task_id} {attempt}", None) is None:
-            self._write()
+        self._entries.pop(f"{task_id} {attempt}", None)
+        self._write()
 
     def unfinished(self) -> list[tuple[str, int]]:
         """What had begun when this node was last killed."""
-        keys = [key.split(" ") for key, reply in self._entries.items() if reply is None]
+        keys = [key.split(" ") for key, entry in self._entries.items() if entry is None]
         return [(task_id, int(attempt)) for task_id, attempt in keys]
 
-    def _keep(self, task_id: str, attempt: int, reply: dict[str, Any] | None) -> None:
-        self._entries[f"{task_id} {attempt}"] = reply
+    def unsent(self) -> list[tuple[str, dict[str, Any]]]:
+        """Replies that the hub may not have, by task."""
+        entries = self._entries.items()
+        return [(key.split(" ")[0], entry["reply"]) for key, entry in entries if entry and not entry["sent"]]
+
+    def _keep(self, task_id: str, attempt: int, entry: dict[str, Any] | None) -> None:
+        self._entries[f"{task_id} {attempt}"] = entry
         for key in list(self._entries)[:-KEPT_ANSWERS]:
             del self._entries[key]
         self._write()
@@ -231,8 +244,8 @@ class Doorbell(threading.Thread):
         attempts = pauses()
         while True:
             try:
-                for last_id, event, data in self._hub.events(last_id):
-                    attempts = pauses()
+                for seen_id, event, data in self._hub.events(last_id):
+                    last_id, attempts = seen_id, pauses()
                     if event == "cancel":
                         self.cancel(json.loads(data)["task_id"])
                 time.sleep(FIRST_PAUSE_SECONDS)
@@ -342,42 +355,53 @@ class Node:
 
     def run(self, *, once: bool) -> None:
         """Serve until told to leave, or (`once`) until the inbox is empty."""
-        self._in_hand = True
-        self._own_up()
-        self._in_hand = False
-        self._doorbell.start()
         try:
+            self._own_up()
+            self._doorbell.start()
             self._say("idle")
             while not self._leaving and (self._serve(0 if once else WAIT_SECONDS) or not once):
                 pass
         except Leave:
-            pass
+            self._tell("leaves")
+        # From here on a second signal changes nothing.
         self._in_hand = True
         self._say("offline")
 
     def _own_up(self) -> None:
-        """Answer for what was begun and never ended, because this node was killed."""
-        for task_id, attempt in self._answers.unfinished():
+        """Answer for what was begun and never ended, or ended and never sent, because this node was stopped."""
+        for task_id, reply in self._answers.unsent():
+            self._answer(task_id, reply)
+        unfinished = self._answers.unfinished()
+        waiting = {(item["task_id"], item["attempt"]) for item in self._pull(200, 0)} if unfinished else set()
+        for task_id, attempt in unfinished:
+            if (task_id, attempt) in waiting:
+                # It was never acknowledged, so the work had not begun: it comes again.
+                self._answers.forget(task_id, attempt)
+                continue
             result = "The node was stopped in the middle of this task."
             self._answer(task_id, {"status": "failed", "result": result, "attempt": attempt})
 
-    def _serve(self, wait_seconds: int) -> bool:
-        """Pull once and work on what comes; False when nothing came."""
-        items: list[dict[str, Any]] = []
+    def _pull(self, limit: int, wait_seconds: int) -> Collection[dict[str, Any]]:
+        """What the inbox holds, at most `limit`; waits for the first, and for the hub if it is away."""
         for pause in pauses():
-            began = time.monotonic()
             try:
-                path = f"/api/node/inbox?limit=1&wait={wait_seconds}"
+                path = f"/api/node/inbox?limit={limit}&wait={wait_seconds}"
                 status, answer = self._hub.call("GET", path, timeout_seconds=wait_seconds + 20)
             except Away as away:
                 wait_for_hub(away, pause)
                 continue
             if status != 200:
                 raise Unwelcome(f"{status} {answer.get('error')}")
-            items = answer["items"]
-            if not items and wait_seconds and time.monotonic() - began < POLITE_SECONDS:
-                time.sleep(POLITE_SECONDS)
-            break
+            items: list[dict[str, Any]] = answer["items"]
+            return items
+        raise AssertionError("pauses do not end")
+
+    def _serve(self, wait_seconds: int) -> bool:
+        """Pull once and work on what comes; False when nothing came."""
+        began = time.monotonic()
+        items = self._pull(1, wait_seconds)
+        if not items and wait_seconds and time.monotonic() - began < POLITE_SECONDS:
+            time.sleep(POLITE_SECONDS)
         for item in items:
             self._in_hand = True
             self._handle(item)
@@ -391,7 +415,12 @@ class Node:
         if stored is None:
             # Written before the hub is told: whatever happens from here on, this node will answer for it.
             self._answers.begin(task_id, attempt)
-        status, refusal = self._hub.patiently("POST", f"/api/node/tasks/{task_id}/ack", {"attempt": attempt})
+        try:
+            path = f"/api/node/tasks/{task_id}/ack"
+            status, refusal = self._hub.patiently(path, {"attempt": attempt}, lambda: self._leaving)
+        except Away:
+            # Whether the hub has heard us shows at the next start: then the task is in the inbox, or not.
+            return
         if status != 200:
             self._tell(f"{task_id}: not taken up ({refusal.get('error')})")
             if stored is None:
@@ -433,8 +462,14 @@ class Node:
 
     def _answer(self, task_id: str, reply: dict[str, Any]) -> None:
         reply = fitting(reply)
-        self._answers.keep(task_id, reply["attempt"], reply)
-        status, answer = self._hub.patiently("POST", f"/api/node/tasks/{task_id}/reply", reply)
+        self._answers.keep(task_id, reply["attempt"], reply, sent=False)
+        try:
+            path = f"/api/node/tasks/{task_id}/reply"
+            status, answer = self._hub.patiently(path, reply, lambda: self._leaving)
+        except Away:
+            self._tell(f"{task_id}: the hub is away, its answer is sent at the next start")
+            return
+        self._answers.keep(task_id, reply["attempt"], reply, sent=True)
         if status != 200:
             self._tell(f"{task_id}: the answer was not wanted ({answer.get('error')})")
 
