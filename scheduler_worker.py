@@ -22,7 +22,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     try:
-        app = create_app()
+        app = create_app(serves_web=False)
     except ConfigError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2

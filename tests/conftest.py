@@ -84,6 +84,16 @@ def app(config: Config, clock: FrozenClock) -> Iterator[Flask]:
     dispose_engines(app)
 
 
+@pytest.fixture
+def engine_app(config: Config, clock: FrozenClock) -> Iterator[Flask]:
+    """The product without pages and calls, as a worker has it; half a second less for each test."""
+    from webapp import create_app
+
+    app = create_app(config, clock, serves_web=False)
+    yield app
+    dispose_engines(app)
+
+
 @pytest.fixture(scope="session")
 def browser_type_launch_args() -> dict[str, Any]:
     """Chromium as this machine has it."""

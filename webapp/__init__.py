@@ -16,10 +16,11 @@ from webapp.web import auth, policy, problems, requests, sessions
 _ROOT = Path(__file__).resolve().parent.parent
 
 
-def create_app(config: Config | None = None, clock: Clock | None = None) -> Flask:
+def create_app(config: Config | None = None, clock: Clock | None = None, *, serves_web: bool = True) -> Flask:
     """Build the application: the only place that wires the parts.
 
-    Raises ConfigError when a setting cannot be used.
+    A worker asks for it without pages and calls (`serves_web=False`), which it has no use for. Raises
+    ConfigError when a setting cannot be used.
     """
     config = config or Config.from_environment()
     configure_logs(config.log_format)
@@ -31,9 +32,10 @@ def create_app(config: Config | None = None, clock: Clock | None = None) -> Flas
     init_store(app, config.database_url)
     _load_models()
     _join_packages()
-    _init_web(app, config)
-    _init_commands(app)
-    policy.check_routes(app)
+    if serves_web:
+        _init_web(app, config)
+        _init_commands(app)
+        policy.check_routes(app)
     return app
 
 

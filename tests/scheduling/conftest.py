@@ -12,5 +12,11 @@ from webapp.clock import FrozenClock
 
 
 @pytest.fixture
+def app(engine_app: Flask) -> Flask:
+    """The engine needs no web."""
+    return engine_app
+
+
+@pytest.fixture
 def stage(app: Flask, clock: FrozenClock, doctor_clean: None) -> Iterator[Stage]:
     yield from set_stage(app, clock)

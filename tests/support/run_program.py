@@ -25,8 +25,10 @@ _create_app = webapp.create_app
 def run(program: str, arguments: Sequence[str], clock_file: str) -> None:
     """Run `app.py` or `scheduler_worker.py` as if it had been called with these arguments."""
 
-    def create_app(config: Config | None = None, clock: Clock | None = None) -> Flask:
-        return _create_app(config, clock or FileClock(Path(clock_file)))
+    def create_app(
+        config: Config | None = None, clock: Clock | None = None, *, serves_web: bool = True
+    ) -> Flask:
+        return _create_app(config, clock or FileClock(Path(clock_file)), serves_web=serves_web)
 
     webapp.create_app = create_app
     sys.argv = [program, *arguments]
