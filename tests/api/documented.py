@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
+from urllib.parse import unquote
 
 from flask import Flask
 from pydantic import TypeAdapter
@@ -58,7 +59,7 @@ def _check_refusal(app: Flask, endpoint: str | None, response: TestResponse, ans
 
 def _endpoint(app: Flask, method: str, path: str) -> str | None:
     try:
-        endpoint, _ = app.url_map.bind("localhost").match(path.partition("?")[0], method)
+        endpoint, _ = app.url_map.bind("localhost").match(unquote(path.partition("?")[0]), method)
     except HTTPException:
         return None
     return str(endpoint)
