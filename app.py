@@ -21,6 +21,7 @@ from webapp.web.server import serve
 
 _HERE = Path(__file__).resolve()
 _DEMO_DATABASE = "sqlite:///instance/demo.db"
+_COUNT_WORDS = "import sys; print(len(sys.stdin.read().split()), 'words')"
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what to show for them
 
 
@@ -117,13 +118,29 @@ def _prepare(app: Flask, config: Config, asked: argparse.Namespace) -> list[Comp
     if sample is None:
         return []
     click.echo(f"Sign in as {sample.owner} with the password of this start:\n  {sample.password}")
-    return [_sample_node(sample.node_token, _local(asked.host, asked.port))]
+    return [_sample_node(sample.node_token, asked.host, asked.port)]
 
 
-def _sample_node(token: str, address: str) -> Companion:
+def _sample_node(token: str, host: str, port: int) -> Companion:
     """The example node, which counts the words of each task that it pulls."""
-    command = [sys.executable, str(_HERE.parent / "examples" / "node.py"), "--url", address]
-    return Companion("sample node", command, {"CARILLON_NODE_TOKEN": token})
+    command = [
+        sys.executable,
+        str(_HERE.parent / "examples" / "node.py"),
+        *("--url", _local(host, port), "--name", demo.WORKING_NODE),
+        *("--state", str(_HERE.parent / "instance" / "demo-node.json")),
+        *("--", sys.executable, "-c", _COUNT_WORDS),
+    ]
+    reached = (_ANY_ADDRESS.get(host, host), port)
+    return Companion("sample node", command, {"CARILLON_NODE_TOKEN": token}, lambda: _listens(reached))
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    """Whether the web server takes calls by now: a node that comes before it would only complain."""
+    try:
+        socket.create_connection(address, timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _address(config: Config, host: str, port: int) -> str:

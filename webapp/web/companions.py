@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,11 +26,13 @@ class Companion:
     """A program that runs beside the web server and is started again when it ends.
 
     `environment` is laid over this process's own: a secret belongs there, since everybody can read a command.
+    It is not started before `ready` says so.
     """
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ready: Callable[[], bool] = lambda: True
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     start_not_before: float = 0.0
@@ -75,7 +77,7 @@ def _keep_running(companion: Companion, now: float) -> None:
             in_seconds=companion.pause_seconds,
         )
         companion.pause_seconds = min(_LONGEST_PAUSE_SECONDS, companion.pause_seconds * 2)
-    if now >= companion.start_not_before:
+    if now >= companion.start_not_before and companion.ready():
         environment = {**os.environ, **companion.environment}
         companion.process = subprocess.Popen(companion.command, env=environment)  # noqa: S603 - our own program
         companion.started_at = now
