@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Iterator
 
@@ -102,11 +103,11 @@ def test_details_stand_beside_the_code(broken: Flask, cast: Cast) -> None:
 
 
 def test_a_failure_is_logged_with_the_requests_id_and_without_what_was_bound(
-    broken: Flask, cast: Cast, capfd: pytest.CaptureFixture[str]
+    broken: Flask, cast: Cast, log: io.StringIO
 ) -> None:
     client = signed_in(broken, cast.alice)
     answer = client.get("/api/database")
-    words = capfd.readouterr().err
+    words = log.getvalue()
     failure = next(line for line in words.splitlines() if "a request failed" in line)
     assert answer.headers["X-Request-Id"] in failure
     assert "nowhere" in words, "the statement helps whoever reads the log"
@@ -149,14 +150,13 @@ def test_answers_of_the_api_are_kept_by_no_cache(app: Flask, cast: Cast) -> None
 
 
 @pytest.mark.usefixtures("quick_hashes")
-def test_no_secret_is_ever_logged(app: Flask, cast: Cast, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_secret_is_ever_logged(app: Flask, cast: Cast, log: io.StringIO) -> None:
     logging.getLogger().setLevel(logging.DEBUG)
     try:
         secrets = _use_every_secret(app, cast)
     finally:
         logging.getLogger().setLevel(logging.INFO)
-    captured = capfd.readouterr()
-    words = captured.err + captured.out
+    words = log.getvalue()
     assert words.count("request") > 5, "the log is the one that would hold them"
     assert [secret for secret in secrets if secret in words] == []
 

@@ -19,13 +19,14 @@ def _config() -> Config:
     return config
 
 
-def _place(url: str) -> tuple[str, int | None]:
-    """Host and port of an address; the port None where it cannot be read."""
-    parts = urlsplit(url)
+def _origin(url: str) -> tuple[str, str, int | None] | None:
+    """Scheme, host and port of an address, as browsers compare them; None where it cannot be read."""
     try:
-        return parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme)
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
     except ValueError:
-        return "", None
+        return None
+    return (parts.scheme, parts.hostname, port) if parts.hostname else None
 
 
 def is_loopback(host: str | None) -> bool:
@@ -47,8 +48,8 @@ def check_host() -> None:
     public_url = _config().public_url
     if public_url is None:
         return
-    asked = _place(f"{request.scheme}://{request.headers.get('Host', '')}")[0]
-    if asked != _place(public_url)[0] and not is_loopback(asked):
+    asked, ours = _origin(f"{request.scheme}://{request.headers.get('Host', '')}"), _origin(public_url)
+    if asked is None or ours is None or (asked[1] != ours[1] and not is_loopback(asked[1])):
         raise AppError("bad_request", message="This host name is not served here.")
 
 
@@ -61,17 +62,20 @@ def comes_from_elsewhere() -> bool:
     fetch_site = request.headers.get("Sec-Fetch-Site")
     if fetch_site is not None:
         return fetch_site != "same-origin"
-    origin = request.headers.get("Origin")
+    header = request.headers.get("Origin")
+    if header is None:
+        return False
+    origin = _origin(header)
     if origin is None:
-        return False
-    if _place(origin) == _place(request.host_url) and urlsplit(origin).scheme == request.scheme:
-        return False
+        return True
     public_url = _config().public_url
-    if public_url is not None:
-        ours = urlsplit(public_url)
-        return urlsplit(origin).scheme != ours.scheme or _place(origin) != _place(public_url)
+    if public_url is not None and origin == _origin(public_url):
+        return False
+    here = _origin(request.host_url)
+    if public_url is not None or here is None:
+        return origin != here
     # A proxy that ends TLS without telling us changes the scheme, and with it the default port, not the host.
-    return urlsplit(origin).netloc != request.host
+    return origin != here and urlsplit(header).netloc != request.host
 
 
 def caller_is_this_machine() -> bool:
