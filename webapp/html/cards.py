@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from sqlalchemy.orm import Session
+
 from webapp.errors import sentence_of
 from webapp.html.filters import plural
+from webapp.html.viewing import address
 from webapp.html.ways import way_out
 from webapp.identity.access import Actor, Facts, Verb, may
 from webapp.nodes.lifecycle import NodeStatus
-from webapp.nodes.queries import NodeView
+from webapp.nodes.queries import NodeView, count_silent_holders
 from webapp.scheduling.lifecycle import ScheduleStatus
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.policy import SKIPS_BEFORE_ALERT
-from webapp.scheduling.queries import Card
+from webapp.scheduling.queries import Card, open_card_keys
 
 
 @dataclass(frozen=True)
 class Way:
-    """One thing to do: a link, or with `posts` a button."""
+    """One thing to do: a link, or with `fields` (hidden ones of its form) a button."""
 
     label: str
     href: str
-    posts: bool = False
+    fields: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,62 @@ _KINDS: Final = {
 _OTHER: Final = _Kind("warn", "attention", "Needs a look", "")
 
 
+def count_needs(session: Session, networks: Collection[int], *, now: datetime) -> int:
+    """How many things need a person: as many as the overview has cards."""
+    groups = {
+        _group(pk, kind, code, target_id) for pk, kind, code, target_id in open_card_keys(session, networks)
+    }
+    return len(groups) + count_silent_holders(session, networks, now=now)
+
+
+def _group(alert_pk: int, kind: str, code: str, target_id: str | None) -> Hashable:
+    """What shares one card: schedules of one target that stopped for one reason. Others stand alone."""
+    return (code, target_id) if kind == "needs_attention" and target_id else alert_pk
+
+
+def group_of(card: Card) -> Hashable:
+    """The group that a card belongs to."""
+    target_id = card.schedule.target_id if card.schedule is not None else None
+    return _group(card.alert.id, card.alert.kind, card.alert.code, target_id)
+
+
 def needs_of_cards(cards: Iterable[Card], actor: Actor) -> list[Need]:
-    """The open cards of the engine, as the viewer sees them."""
-    return [_need(card, actor) for card in cards]
+    """The open cards of the engine, as the viewer sees them; one for all that share a reason and a target."""
+    groups: dict[Hashable, list[Card]] = {}
+    for card in cards:
+        groups.setdefault(group_of(card), []).append(card)
+    return [
+        _need(group[0], actor) if len(group) == 1 else _shared_need(group, actor) for group in groups.values()
+    ]
+
+
+def may_resume(schedule: Schedule, actor: Actor) -> bool:
+    """Whether the viewer may resume a schedule that stands still."""
+    facts = Facts(schedule.network_pk, schedule.sponsor_pk, schedule.paused_by_pk)
+    stands_still = schedule.status in (ScheduleStatus.NEEDS_ATTENTION, ScheduleStatus.PAUSED)
+    return stands_still and may(actor, Verb.RESUME_SCHEDULE, facts)
+
+
+def _shared_need(group: list[Card], actor: Actor) -> Need:
+    schedules = [card.schedule for card in group if card.schedule is not None]
+    first, kind, code = schedules[0], _KINDS["needs_attention"], group[0].alert.code
+    those = address("/schedules", status=ScheduleStatus.NEEDS_ATTENTION, q=first.target_alias)
+    ways = [Way("See schedules", those), Way("See node", f"/nodes/{first.target_id}")]
+    if any(may_resume(schedule, actor) for schedule in schedules):
+        ways.insert(0, Way("Resume all", "/needs/resume", {"code": code, "target_node_id": first.target_id}))
+    return Need(
+        tone=kind.tone,
+        icon=kind.icon,
+        word=kind.word,
+        since=min(card.alert.created_at for card in group),
+        title=f"{plural(len(group), 'schedule')} of {first.target_alias}",
+        href=those,
+        rest=kind.rest,
+        words=sentence_of(code),
+        code=code,
+        todo=way_out(code),
+        ways=tuple(ways),
+    )
 
 
 def _need(card: Card, actor: Actor) -> Need:
@@ -86,16 +142,14 @@ def _need(card: Card, actor: Actor) -> Need:
 
 
 def _ways(card: Card, schedule: Schedule, actor: Actor) -> Iterable[Way]:
-    facts = Facts(schedule.network_pk, schedule.sponsor_pk, schedule.paused_by_pk)
     own = f"/schedules/{schedule.schedule_id}"
-    stands_still = schedule.status in (ScheduleStatus.NEEDS_ATTENTION, ScheduleStatus.PAUSED)
     blocker = card.alert.detail.get("run_id") if card.alert.kind == "blocked" else None
     if blocker:
         yield Way("See the blocker", f"/runs/{blocker}")
     if card.alert.code == "target_not_active":
         yield Way("See the node", f"/nodes/{schedule.target_id}")
-    if stands_still and may(actor, Verb.RESUME_SCHEDULE, facts):
-        yield Way("Resume", f"{own}/resume", posts=True)
+    if may_resume(schedule, actor):
+        yield Way("Resume", f"{own}/resume", {})
     yield Way("See schedule", own)
 
 

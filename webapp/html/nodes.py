@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from flask import Blueprint, Response, g, request
+from flask import Blueprint, Response, current_app, g, request
 
 from webapp.errors import AppError
 from webapp.html.forms import blame
@@ -84,12 +84,15 @@ def _list_context(form: NodeForm) -> dict[str, Any]:
 
 
 def _show_token(node: Node, token: str | None, *, fresh: bool) -> Response:
-    answer = page(
-        "nodes/token.html", node=node, token=token, fresh=fresh, base_url=request.host_url.rstrip("/")
-    )
+    answer = page("nodes/token.html", node=node, token=token, fresh=fresh, base_url=_base_url())
     # Whoever goes back in this browser later must not find the secret.
     answer.headers["Cache-Control"] = "no-store"
     return answer
+
+
+def _base_url() -> str:
+    config = current_app.extensions["carillon_config"]
+    return str(config.public_url or request.host_url.rstrip("/"))
 
 
 # --- One node ---
@@ -100,6 +103,16 @@ def _show_token(node: Node, token: str | None, *, fresh: bool) -> Response:
 def show_node(node_id: str) -> Response:
     """One node: presence, what it holds, its schedules and last tasks, and what may be done to it."""
     return _show(node_id)
+
+
+@blueprint.get("/<node_id>/rename", endpoint="leave_rename")
+@blueprint.get("/<node_id>/lifecycle", endpoint="leave_lifecycle")
+@blueprint.get("/<node_id>/token", endpoint="leave_token")
+@blueprint.get("/<node_id>/tasks", endpoint="leave_tasks")
+@access(SignedIn)
+def leave_action(node_id: str) -> Response:
+    """Whoever loads the address of a form again comes back to the node."""
+    return redirect_to(f"/nodes/{queries.find_node(db.session(), reached_networks(), node_id).node_id}")
 
 
 @blueprint.post("/<node_id>/rename")

@@ -7,17 +7,18 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from flask import Blueprint, Response, current_app, g
+from flask import Blueprint, Response, current_app, g, request
 from sqlalchemy.orm import Session
 
+from webapp.errors import AppError
 from webapp.html import cards, stave
 from webapp.html.filters import number, plural
-from webapp.html.respond import page
+from webapp.html.respond import flash, page, redirect_to
 from webapp.html.runs import RunRow, run_rows
 from webapp.html.viewing import shown_networks
 from webapp.identity.access import Actor, Facts, Verb, may
 from webapp.nodes.queries import NodeView, nodes_by_alias
-from webapp.scheduling import queries
+from webapp.scheduling import operations, queries
 from webapp.scheduling.lifecycle import RunStatus, WaitReason
 from webapp.scheduling.models import Run, Schedule
 from webapp.store import db
@@ -36,6 +37,7 @@ _REGIONS: Final = {
 _MOST_EXPANDED: Final = 50
 _HOUR: Final = timedelta(hours=1)
 _LAST_RUNS: Final = 12
+_MOST_CARDS: Final = 300
 _NUMBERS: Final = ("Nothing", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
 
@@ -43,7 +45,47 @@ _NUMBERS: Final = ("Nothing", "One", "Two", "Three", "Four", "Five", "Six", "Sev
 @access(SignedIn, verb=Verb.READ)
 def overview() -> Response:
     """The page that answers in its first second whether anything needs a person."""
-    view = Overview(
+    view = _view()
+    return page("overview/overview.html", _REGIONS, view=view, zone=view.zone, now=view.now)
+
+
+@blueprint.get("/needs/resume", endpoint="leave_resume_all")
+@access(SignedIn)
+def leave_resume_all() -> Response:
+    """Whoever loads the address of the button by itself comes back to the overview."""
+    return redirect_to("/")
+
+
+@blueprint.post("/needs/resume")
+@access(SignedIn, verb=Verb.RESUME_SCHEDULE)
+def resume_all() -> Response:
+    """Resume every schedule of one node that stopped for one reason, as far as the viewer may."""
+    wanted = (request.form.get("code"), request.form.get("target_node_id"))
+    stopped = [
+        card.schedule
+        for card in queries.open_cards(db.session(), shown_networks(), limit=_MOST_CARDS)
+        if card.schedule is not None and cards.group_of(card) == wanted
+    ]
+    refusals: list[AppError] = []
+    for schedule in stopped:
+        try:
+            operations.resume(current_actor(), schedule.schedule_id, now=g.now)
+        except AppError as refusal:
+            refusals.append(refusal)
+    resumed = len(stopped) - len(refusals)
+    if resumed:
+        flash(f"{plural(resumed, 'schedule')} resumed.")
+    if refusals:
+        why = {refusal.message: refusal.code for refusal in refusals}
+        reasons = " ".join(f"{message} ({code})" for message, code in why.items())
+        flash(f"{plural(len(refusals), 'schedule')} not resumed. {reasons}", "bad")
+    if not stopped:
+        flash("None of them stands still any more.", "info")
+    return redirect_to("/")
+
+
+def _view() -> Overview:
+    return Overview(
         db.session(),
         shown_networks(),
         current_actor(),
@@ -51,7 +93,6 @@ def overview() -> Response:
         g.now,
         current_app.extensions["carillon_config"].tick_seconds,
     )
-    return page("overview/overview.html", _REGIONS, view=view, zone=view.zone, now=view.now)
 
 
 @dataclass(frozen=True)
@@ -122,7 +163,7 @@ class Overview:
     @cached_property
     def needs(self) -> list[cards.Need]:
         """What needs a person now."""
-        open_cards = queries.open_cards(self._session, self._networks)
+        open_cards = queries.open_cards(self._session, self._networks, limit=_MOST_CARDS)
         return cards.needs_of_cards(open_cards, self._actor) + cards.needs_of_nodes(self.nodes)
 
     @property
@@ -140,9 +181,7 @@ class Overview:
         if not count:
             return "Nothing rings by this time tomorrow."
         verb = "rings" if count == 1 and not self.day.more else "ring"
-        return (
-            f"{'More than ' if self.day.more else ''}{plural(count, 'run')} {verb} by this time tomorrow."
-        )
+        return f"{'More than ' if self.day.more else ''}{plural(count, 'run')} {verb} by this time tomorrow."
 
     @property
     def steps(self) -> list[Step]:
@@ -238,7 +277,7 @@ class Overview:
         parts = ", ".join(
             f"{number(counts[status])} {status.value}" for status in RunStatus if counts.get(status)
         )
-        return f"{plural(sum(counts.values()), 'run')}: {parts}" if counts else "No run."
+        return f"{plural(sum(counts.values()), 'run')}: {parts}." if counts else "No run."
 
     # --- The worker ---
 

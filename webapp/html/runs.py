@@ -111,6 +111,14 @@ def show_run(run_id: str) -> Response:
     return _show(run_id)
 
 
+@blueprint.get("/<run_id>/cancel", endpoint="leave_cancel")
+@blueprint.get("/<run_id>/retry", endpoint="leave_retry")
+@access(SignedIn)
+def leave_action(run_id: str) -> Response:
+    """Whoever loads the address of a refused attempt again comes back to the run."""
+    return redirect_to(f"/runs/{_find(run_id)}")
+
+
 @blueprint.post("/<run_id>/cancel")
 @access(SignedIn, verb=Verb.STEER_TASK)
 def cancel_run(run_id: str) -> Response:
@@ -125,6 +133,10 @@ def cancel_run(run_id: str) -> Response:
 def retry_run(run_id: str) -> Response:
     """Have an ended run done again, as its next attempt."""
     return _steer(run_id, node_target.retry, "It waits in the inbox again, as the next attempt.")
+
+
+def _find(run_id: str) -> str:
+    return queries.find_run(db.session(), reached_networks(), run_id).run_id
 
 
 def _steer(run_id: str, act: Steer, done: str) -> Response:

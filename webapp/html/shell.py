@@ -10,6 +10,7 @@ from jinja2 import StrictUndefined
 
 from webapp.errors import AppError
 from webapp.html import assets, filters, respond
+from webapp.html.cards import count_needs
 from webapp.html.respond import NetworkChoice, Shell, WorkerPulse
 from webapp.identity.queries import Person, Place
 from webapp.scheduling import queries
@@ -66,7 +67,7 @@ def current_shell() -> Shell:
         now=g.now,
         csrf_token=sessions.csrf_token(),
         zone_data_version=ZONE_DATA_VERSION,
-        attention_count=queries.count_cards(db.session(), [place.network_pk]) if place else 0,
+        attention_count=count_needs(db.session(), [place.network_pk], now=g.now) if place else 0,
     )
 
 

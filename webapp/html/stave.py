@@ -21,6 +21,8 @@ QUARTERS: Final = 96
 # More slots a day than this are drawn as a rhythm, a tick each quarter of an hour that has any.
 _MOST_PINS: Final = 24
 _HERD: Final = 3
+# A label this near to "now" runs into it on a phone.
+_NEAR_NOW: Final = 15
 _HOURS_APART: Final = 3
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _BAR_HEIGHT: Final = 44.0
@@ -195,7 +197,7 @@ def _hours(now: datetime, zone: str) -> Iterable[Hour]:
                 x,
                 wall(at, zone, "date") if midnight else f"{local:%H:%M}",
                 "day" if midnight else "",
-                shown % 2 == 1,
+                shown % 2 == 1 or x < _NEAR_NOW,
             )
             shown += 1
         at += QUARTER

@@ -63,6 +63,14 @@ def show_task(task_id: str) -> Response:
     return _show(task_id)
 
 
+@blueprint.get("/<task_id>/cancel", endpoint="leave_cancel")
+@blueprint.get("/<task_id>/retry", endpoint="leave_retry")
+@access(SignedIn)
+def leave_action(task_id: str) -> Response:
+    """Whoever loads the address of a refused attempt again comes back to the task."""
+    return redirect_to(f"/tasks/{_find(task_id)}")
+
+
 @blueprint.post("/<task_id>/cancel")
 @access(SignedIn, verb=Verb.STEER_TASK)
 def cancel_task(task_id: str) -> Response:
@@ -77,6 +85,10 @@ def cancel_task(task_id: str) -> Response:
 def retry_task(task_id: str) -> Response:
     """Have an ended task done once more, as its next attempt."""
     return _steer(task_id, node_target.retry, "It waits in the inbox again, as the next attempt.")
+
+
+def _find(task_id: str) -> str:
+    return find_task(db.session(), reached_networks(), task_id).task.task_id
 
 
 def _steer(task_id: str, act: Callable[..., Task], done: str) -> Response:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError
 from webapp.identity.models import Network, User
 from webapp.ids import is_public_id
 from webapp.nodes import rules
-from webapp.nodes.lifecycle import STARTED, NodeLifecycle, NodeStatus, TaskStatus
+from webapp.nodes.lifecycle import OFFLINE_AFTER_SECONDS, STARTED, NodeLifecycle, NodeStatus, TaskStatus
 from webapp.nodes.models import Node, NodePresence, Task, TaskEvent
 from webapp.nodes.steps import CANCEL_REQUESTED, STILL_OPEN, waits_for
 from webapp.store.paging import Page, PageRequest, newest_first
@@ -70,6 +70,29 @@ def list_nodes(
 def nodes_by_alias(session: Session, network_pks: Collection[int], *, now: datetime) -> list[NodeView]:
     """All nodes of these networks in the order of their aliases; for pages and choices."""
     return _views(session, list(session.scalars(_kept_nodes(network_pks).order_by(Node.alias, Node.id))), now)
+
+
+def count_silent_holders(session: Session, network_pks: Collection[int], *, now: datetime) -> int:
+    """How many nodes are offline while work waits for them."""
+    seen_since = now - timedelta(seconds=OFFLINE_AFTER_SECONDS)
+    silent = (
+        select(Task.node_pk)
+        .join(Node, Node.id == Task.node_pk)
+        .outerjoin(NodePresence, NodePresence.node_pk == Task.node_pk)
+        .where(
+            STILL_OPEN,
+            Task.status.not_in(STARTED),
+            Node.network_pk.in_(list(network_pks)),
+            Node.deleted_at.is_(None),
+            or_(
+                NodePresence.last_seen_at.is_(None),
+                NodePresence.last_seen_at <= seen_since,
+                NodePresence.status == NodeStatus.OFFLINE,
+            ),
+        )
+        .distinct()
+    )
+    return session.scalar(select(func.count()).select_from(silent.subquery())) or 0
 
 
 def find_node(session: Session, network_pks: Collection[int], node_id: str) -> Node:

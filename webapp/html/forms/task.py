@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from wtforms import Form, RadioField, SelectField, TextAreaField
+from wtforms.fields import SelectChoice
 
-from webapp.nodes.lifecycle import DEFAULT_TTL_SECONDS
+from webapp.nodes.lifecycle import DEFAULT_TTL_SECONDS, Priority
 
 # How long it may wait in the inbox: seconds, in words.
 TTL_CHOICES: Final = [
-    ("600", "10 minutes"),
-    (str(DEFAULT_TTL_SECONDS), "1 hour"),
-    ("21600", "6 hours"),
-    ("86400", "24 hours"),
-    ("604800", "7 days"),
+    SelectChoice("600", "10 minutes"),
+    SelectChoice(str(DEFAULT_TTL_SECONDS), "1 hour"),
+    SelectChoice("21600", "6 hours"),
+    SelectChoice("86400", "24 hours"),
+    SelectChoice("604800", "7 days"),
 ]
 
 
@@ -23,9 +24,13 @@ class TaskForm(Form):
 
     task = TextAreaField("What to do", render_kw={"rows": 4})
     priority = RadioField(
-        "Priority", choices=[("high", "High"), ("normal", "Normal"), ("low", "Low")], default="normal"
+        "Priority",
+        choices=[SelectChoice(value.value, value.value.capitalize()) for value in Priority],
+        default=Priority.NORMAL.value,
     )
-    ttl_seconds = SelectField("Withdraw it if nobody took it up within", choices=TTL_CHOICES, default="3600")
+    ttl_seconds = SelectField(
+        "Withdraw it if nobody took it up within", choices=TTL_CHOICES, default=str(DEFAULT_TTL_SECONDS)
+    )
 
     def body(self, node_id: str) -> dict[str, Any]:
         """The same keys and types as the JSON body of `POST /api/tasks`."""
