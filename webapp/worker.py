@@ -16,6 +16,7 @@ from webapp.scheduling.tick import BatchSize, Counts, Worker, mark, single_pass,
 from webapp.store import dialect, engine, reading
 
 _SLICE_SECONDS = 0.25
+_IN_OTHER_HANDS_SECONDS = 0.02
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 10.0
 _SEEN_AT_MOST_EVERY_SECONDS = 1.0
 _log = get_logger(__name__)
@@ -44,6 +45,7 @@ def run(app: Flask, stop: threading.Event) -> None:
     clock = cast(Clock, app.extensions["carillon_clock"])
     with app.app_context():
         worker = new_worker(app)
+        worker.is_stopping = stop.is_set
         with bound(worker_id=worker.worker_id):
             _log.info("worker started", tick_seconds=config.tick_seconds, batch_size=config.batch_size)
             _loop(worker, clock, config.tick_seconds, stop)
@@ -65,7 +67,7 @@ def _loop(worker: Worker, clock: Clock, tick_seconds: float, stop: threading.Eve
                 pause_seconds = _FIRST_PAUSE_SECONDS
                 if counts["more"]:
                     continue
-                _sleep(waiter, clock, tick_seconds, stop)
+                _sleep(worker, waiter, clock, tick_seconds, stop)
             except Exception:  # noqa: BLE001 - a worker outlives a database that is away
                 _log.exception("a pass failed; trying again", pause_seconds=pause_seconds)
                 stop.wait(pause_seconds)
@@ -74,10 +76,15 @@ def _loop(worker: Worker, clock: Clock, tick_seconds: float, stop: threading.Eve
         waiter.close()
 
 
-def _sleep(waiter: dialect.ChangeWaiter, clock: Clock, tick_seconds: float, stop: threading.Event) -> None:
+def _sleep(
+    worker: Worker, waiter: dialect.ChangeWaiter, clock: Clock, tick_seconds: float, stop: threading.Event
+) -> None:
     """Return when something is due, when a tick has passed, or when the worker is to stop."""
     until = clock.monotonic() + tick_seconds
-    next_due = _next_due()
+    next_due = _next_due(worker)
+    if next_due is not None and next_due <= clock.now():
+        # The pass before this has left it, so it is in the hands of another worker: do not spin over it.
+        stop.wait(_IN_OTHER_HANDS_SECONDS)
     while not stop.is_set():
         rest = until - clock.monotonic()
         if next_due is not None:
@@ -85,9 +92,12 @@ def _sleep(waiter: dialect.ChangeWaiter, clock: Clock, tick_seconds: float, stop
         if rest <= 0:
             return
         if waiter.wait(min(rest, _SLICE_SECONDS)):
-            next_due = _next_due()
+            next_due = _next_due(worker)
 
 
-def _next_due() -> datetime | None:
+def _next_due(worker: Worker) -> datetime | None:
+    """The next instant at which this worker has something to claim."""
+    if not worker.may_claim:
+        return None
     with reading() as session:
         return claim.next_due_at(session)

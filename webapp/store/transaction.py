@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
 from webapp.logs import get_logger
 from webapp.store import db, dialect
 
+K = TypeVar("K")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -105,3 +106,20 @@ def _attempts(work: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, A
         time.sleep(pause_seconds * (0.5 + random.random()))
         pause_seconds *= 3
     raise AssertionError("unreachable")
+
+
+def each_alone(keys: Iterable[K], work: Callable[[K], int], what: str) -> int:
+    """Call `work` for every key, each a transaction of its own; returns the sum of what they answer.
+
+    One that raises is logged with `what` and costs only itself. A database that is away is raised: then none
+    of the others would fare better.
+    """
+    total = 0
+    for key in keys:
+        try:
+            total += work(key)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:  # noqa: BLE001 - whatever it was, the others must get their turn
+            _log.exception("one of many failed; the others go on", what=what, key=key)
+    return total

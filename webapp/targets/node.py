@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import select
@@ -36,7 +37,7 @@ from webapp.scheduling.models import Run, Schedule
 from webapp.scheduling.settle import Outcome
 from webapp.scheduling.target import Dispatch, TargetFacts, WorkFacts
 from webapp.store import reading
-from webapp.store.transaction import Tx, operation
+from webapp.store.transaction import Tx, each_alone, operation
 
 T = TypeVar("T")
 
@@ -385,7 +386,7 @@ def expire_overdue(*, now: datetime, limit: int = _EXPIRE_AT_ONCE) -> int:
     """End tasks whose time has run out, at most `limit`; returns how many were ended."""
     with reading() as session:
         refs = inbox.overdue(session, now, limit)
-    return sum(_expire_one(ref.task_id, now=now) for ref in refs)
+    return each_alone([ref.task_id for ref in refs], partial(_expire_one, now=now), "ending overdue work")
 
 
 @operation

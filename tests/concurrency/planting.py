@@ -1,0 +1,180 @@
+"""Thousands of schedules at once, written as the product would have: through its tables, with their audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from sqlalchemy import Table, func, insert, select
+
+from tests.factories import make_member, make_network, make_user
+from webapp.audit import AuditCounter, AuditEntry
+from webapp.identity.models import Role
+from webapp.ids import derived_id, new_id
+from webapp.nodes.lifecycle import NodeStatus
+from webapp.nodes.models import Node, NodePresence
+from webapp.scheduling.lifecycle import MisfirePolicy, OverlapPolicy, ScheduleStatus, TargetKind
+from webapp.scheduling.models import Schedule, ScheduleDue
+from webapp.store import dialect
+from webapp.store.texts import WorkText
+from webapp.store.transaction import Tx, operation
+from webapp.timetable import ZONE_DATA_VERSION, Plan, parse_timetable, to_stored
+
+MINUTELY = {"type": "interval", "every_seconds": 60}
+HOURLY = {"type": "cron", "cron": "0 * * * *"}
+_A_STATEMENT = 500
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A network with a sponsor and a node: where schedules are planted. Primary keys, and the node's id."""
+
+    network_pk: int
+    sponsor_pk: int
+    node_pk: int
+    node_id: str
+
+
+def prepare_ground(now: datetime) -> Ground:
+    """A fresh network with its owner and one node; needs an app context."""
+    network, sponsor = make_network(now=now), make_user(now=now)
+    make_member(sponsor, network, Role.OWNER, now=now)
+    node_pk, node_id = _add_node(network.id, now=now)
+    return Ground(network.id, sponsor.id, node_pk, node_id)
+
+
+@operation
+def _add_node(tx: Tx, network_pk: int, *, now: datetime) -> tuple[int, str]:
+    node = Node(node_id=new_id("node"), network_pk=network_pk, alias="atlas", created_at=now)
+    tx.session.add(node)
+    tx.session.flush()
+    tx.session.add(NodePresence(node_pk=node.id, status=NodeStatus.OFFLINE))
+    return node.id, node.node_id
+
+
+@operation
+def plant(
+    tx: Tx, ground: Ground, count: int, spec: dict[str, Any], *, now: datetime, **fields: Any
+) -> list[int]:
+    """Write `count` active schedules with this timetable (UTC), created at `now`; returns their keys.
+
+    `fields` are columns of `Schedule` that differ from a form's defaults.
+    """
+    timetable = parse_timetable(spec, now=now)
+    first = Plan(timetable, fields.get("starts_at"), fields.get("ends_at")).next_after(now)
+    assert first is not None
+    base = tx.session.scalar(select(func.coalesce(func.max(Schedule.id), 0))) or 0
+    base_text = tx.session.scalar(select(func.coalesce(func.max(WorkText.id), 0))) or 0
+    keys = list(range(base + 1, base + count + 1))
+    texts = [{"id": base_text + place, "body": f"Order {place}"} for place in range(1, count + 1)]
+    schedules = [
+        {
+            "id": key,
+            "schedule_id": derived_id("sched", str(ground.network_pk), str(key)),
+            "short_id": f"{key:06d}",
+            "network_pk": ground.network_pk,
+            "name": f"Order {key}",
+            "target_kind": TargetKind.NODE,
+            "target_pk": ground.node_pk,
+            "target_id": ground.node_id,
+            "target_alias": "atlas",
+            "text_pk": text["id"],
+            "priority_rank": 1,
+            "timetable": to_stored(timetable),
+            "timezone": "UTC",
+            "zone_version": ZONE_DATA_VERSION,
+            "timetable_version": 1,
+            "misfire_policy": MisfirePolicy.CATCH_UP_ONCE,
+            "misfire_grace_seconds": 60,
+            "catch_up_limit": 100,
+            "overlap_policy": OverlapPolicy.SKIP,
+            "failure_threshold": 5,
+            "status": ScheduleStatus.ACTIVE,
+            "status_changed_at": now,
+            "revision": 1,
+            "sponsor_pk": ground.sponsor_pk,
+            "created_at": now,
+            "updated_at": now,
+            "next_change": None,
+            "starts_at": None,
+            "ends_at": None,
+            "max_runs": None,
+            **fields,
+        }
+        for key, text in zip(keys, texts, strict=True)
+    ]
+    due = [
+        {"schedule_pk": key, "network_pk": ground.network_pk, "next_run_at": first, "due_at": first}
+        for key in keys
+    ]
+    for table, rows in ((WorkText, texts), (Schedule, schedules), (ScheduleDue, due)):
+        for part in _parts(rows):
+            tx.session.execute(insert(cast(Table, table.__table__)), part)
+    _renumber(tx, Schedule, base + count)
+    _renumber(tx, WorkText, base_text + count)
+    _audit(tx, ground, schedules, first, now)
+    return keys
+
+
+def _audit(tx: Tx, ground: Ground, schedules: list[dict[str, Any]], first: datetime, now: datetime) -> None:
+    counters = cast(Table, AuditCounter.__table__)
+    last = dialect.raise_counter(tx.session, counters, "network_pk", ground.network_pk, len(schedules))
+    entries = [
+        {
+            "network_pk": ground.network_pk,
+            "seq": last - len(schedules) + place,
+            "at": now,
+            "actor": "planting",
+            "verb": "schedule.create",
+            "subject_kind": "schedule",
+            "subject_id": schedule["schedule_id"],
+            "detail": {
+                "timetable": schedule["timetable"],
+                "timezone": schedule["timezone"],
+                "zone_version": schedule["zone_version"],
+                "starts_at": _iso(schedule["starts_at"]),
+                "ends_at": _iso(schedule["ends_at"]),
+                "max_runs": schedule["max_runs"],
+                "status": "active",
+                "next_change": None,
+                "next_run_at": _iso(first),
+                "revision": 1,
+            },
+        }
+        for place, schedule in enumerate(schedules, 1)
+    ]
+    for part in _parts(entries):
+        tx.session.execute(insert(AuditEntry), part)
+
+
+def _iso(instant: datetime | None) -> str | None:
+    return None if instant is None else instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _parts(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    for begin in range(0, len(rows), _A_STATEMENT):
+        yield rows[begin : begin + _A_STATEMENT]
+
+
+def _renumber(tx: Tx, model: type[Any], highest: int) -> None:
+    """Where a sequence gives out keys, let it go on behind those that were given here."""
+    if not dialect.is_sqlite(tx.session.get_bind()):
+        sequence = func.pg_get_serial_sequence(model.__tablename__, "id")
+        tx.session.execute(select(func.setval(sequence, highest)))
+
+
+def once_at(instant: datetime) -> dict[str, Any]:
+    """A timetable of one slot."""
+    return {"type": "once", "run_at": _iso(instant)}
+
+
+def every(seconds: int, anchor: datetime) -> dict[str, Any]:
+    """An interval whose slots are the same for everybody who uses it."""
+    return {"type": "interval", "every_seconds": seconds, "anchor_at": _iso(anchor)}
+
+
+def in_a_minute(now: datetime) -> datetime:
+    """The instant at which a herd falls due."""
+    return now + timedelta(minutes=1)
