@@ -1,0 +1,121 @@
+"""A network with something of everything, written through the product's own operations beside the running site.
+
+The demo's orders, runs that were answered, failed, skipped and that still wait, a pause, a stopped schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import func, select
+
+from tests.e2e.conftest import Site
+from tests.support.databases import config_for, dispose_engines
+from tests.support.processes import eventually
+from webapp import create_app, demo
+from webapp.nodes.lifecycle import TaskStatus
+from webapp.nodes.models import Node
+from webapp.scheduling.lifecycle import RunStatus
+from webapp.scheduling.models import Run, Schedule
+from webapp.store import reading
+from webapp.targets import node as node_calls
+
+MINUTE = "Count the words of the minute"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """How to get in, and the addresses that are worth a look."""
+
+    owner: str
+    password: str
+    schedule: str
+    paused_schedule: str
+    run: str
+    failed_run: str
+    skipped_run: str
+    node: str
+    task: str
+
+
+def furnish(site: Site) -> Scene:
+    """Fill the site's database and let its worker claim; returns what was made."""
+    app = create_app(config_for(site.database_url), site.clock)
+    try:
+        with app.app_context():
+            return _furnish(site)
+    finally:
+        dispose_engines(app)
+
+
+def _furnish(site: Site) -> Scene:
+    sample = demo.furnish(now=site.clock.now())
+    minute = _schedule(MINUTE)
+    atlas = _node(demo.WORKING_NODE)
+    answered = _ring(site, minute)
+    _answer(site, atlas, TaskStatus.REPLIED, "12 words")
+    failed = _ring(site, minute)
+    _answer(site, atlas, TaskStatus.FAILED, "The drum could not be read.\nIt is being mended.")
+    open_run = _ring(site, minute)
+    skipped = _ring(site, minute)
+    with reading() as session:
+        task = session.scalar(select(Run.task_id).where(Run.run_id == failed))
+        node_id = session.scalar(select(Node.node_id).where(Node.id == atlas))
+        paused = session.scalar(select(Schedule.schedule_id).where(Schedule.name == "Competitor watch"))
+        status = session.scalar(select(Run.status).where(Run.run_id == skipped))
+    assert status is RunStatus.SKIPPED, f"{open_run} is open, and {skipped} is {status}"
+    return Scene(
+        owner=sample.owner,
+        password=sample.password,
+        schedule=f"/schedules/{_public_id(minute)}",
+        paused_schedule=f"/schedules/{paused}",
+        run=f"/runs/{answered}",
+        failed_run=f"/runs/{failed}",
+        skipped_run=f"/runs/{skipped}",
+        node=f"/nodes/{node_id}",
+        task=f"/tasks/{task}",
+    )
+
+
+def _ring(site: Site, schedule_pk: int) -> str:
+    """Move the clock to the next slot and wait for the worker to claim it; returns the new run."""
+    before = _count_runs(schedule_pk)
+    site.clock.advance(seconds=timedelta(minutes=1).total_seconds())
+    eventually(_one_more(schedule_pk, before), 20, "the worker claims the slot")
+    newest = select(Run.run_id).where(Run.schedule_pk == schedule_pk).order_by(Run.scheduled_for.desc())
+    with reading() as session:
+        return session.scalars(newest.limit(1)).one()
+
+
+def _one_more(schedule_pk: int, before: int) -> Callable[[], bool]:
+    return lambda: _count_runs(schedule_pk) > before
+
+
+def _count_runs(schedule_pk: int) -> int:
+    with reading() as session:
+        return session.scalar(select(func.count()).where(Run.schedule_pk == schedule_pk)) or 0
+
+
+def _answer(site: Site, node_pk: int, status: TaskStatus, words: str) -> None:
+    """What the node does with everything that waits for it."""
+    now = site.clock.now()
+    for task in node_calls.fetch(node_pk, 10, now=now):
+        node_calls.acknowledge(node_pk, task.task_id, task.attempt, now=now)
+        node_calls.reply(node_pk, task.task_id, status, words, task.attempt, now=now)
+
+
+def _schedule(name: str) -> int:
+    with reading() as session:
+        return session.scalars(select(Schedule.id).where(Schedule.name == name)).one()
+
+
+def _public_id(schedule_pk: int) -> str:
+    with reading() as session:
+        return session.scalars(select(Schedule.schedule_id).where(Schedule.id == schedule_pk)).one()
+
+
+def _node(alias: str) -> int:
+    with reading() as session:
+        return session.scalars(select(Node.id).where(Node.alias == alias)).one()
