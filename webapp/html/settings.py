@@ -195,7 +195,7 @@ def create_user() -> Response:
 @access(SignedIn, verb=Verb.MANAGE_USERS)
 def ask_deactivate(user_id: str) -> Response:
     """Say what deactivating somebody stops, and ask."""
-    return respond.page("settings/deactivate.html", user=_anybody(user_id))
+    return respond.page("settings/deactivate.html", account=_anybody(user_id))
 
 
 @blueprint.post("/users/<user_id>/deactivate")
