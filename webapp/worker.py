@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import cast
 
 from flask import Flask
 
+from webapp import retention
 from webapp.clock import Clock
 from webapp.config import Config
 from webapp.logs import bound, get_logger
@@ -16,6 +19,7 @@ from webapp.scheduling.tick import BatchSize, Counts, Worker, mark, single_pass,
 from webapp.store import dialect, engine, reading
 
 _SLICE_SECONDS = 0.25
+_DAY = timedelta(days=1)
 _IN_OTHER_HANDS_SECONDS = 0.02
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 10.0
 _SEEN_AT_MOST_EVERY_SECONDS = 1.0
@@ -55,6 +59,7 @@ def run(app: Flask, stop: threading.Event) -> None:
 
 def _loop(worker: Worker, clock: Clock, tick_seconds: float, stop: threading.Event) -> None:
     waiter = dialect.change_waiter(engine())
+    housekeeping = _Housekeeping()
     pause_seconds = _FIRST_PAUSE_SECONDS
     marked_at = float("-inf")
     try:
@@ -65,7 +70,7 @@ def _loop(worker: Worker, clock: Clock, tick_seconds: float, stop: threading.Eve
                     mark(worker, clock, stopped=False)
                     marked_at = clock.monotonic()
                 pause_seconds = _FIRST_PAUSE_SECONDS
-                if counts["more"]:
+                if counts["more"] or housekeeping.step(clock.now()):
                     continue
                 _sleep(worker, waiter, clock, tick_seconds, stop)
             except Exception:  # noqa: BLE001 - a worker outlives a database that is away
@@ -74,6 +79,30 @@ def _loop(worker: Worker, clock: Clock, tick_seconds: float, stop: threading.Eve
                 pause_seconds = min(pause_seconds * 2, _LAST_PAUSE_SECONDS)
     finally:
         waiter.close()
+
+
+class _Housekeeping:
+    """History is pruned once a day, one short transaction at a time, each only when nothing is due."""
+
+    def __init__(self) -> None:
+        self._begun_at: datetime | None = None
+        self._batches: Iterator[retention.Forgotten] = iter(())
+        self._forgotten: retention.Forgotten = Counter()
+
+    def step(self, now: datetime) -> bool:
+        """Do the next transaction, if there is one; returns whether there was."""
+        if self._begun_at is None or not timedelta(0) <= now - self._begun_at < _DAY:
+            self._begun_at = now
+            self._batches = retention.batches(now=now)
+            self._forgotten = Counter()
+        try:
+            self._forgotten += next(self._batches)
+        except StopIteration:
+            if self._forgotten:
+                _log.info("history pruned", **self._forgotten)
+                self._forgotten = Counter()
+            return False
+        return True
 
 
 def _sleep(

@@ -353,6 +353,7 @@ def upgrade() -> None:
         )
         batch_op.create_index("ix_schedules_sponsor_pk", ["sponsor_pk"], unique=False)
         batch_op.create_index("ix_schedules_target", ["target_kind", "target_pk"], unique=False)
+        batch_op.create_index(batch_op.f("ix_schedules_text_pk"), ["text_pk"], unique=False)
         batch_op.create_index("uq_schedules_short_id", ["network_pk", "short_id"], unique=True)
 
     op.create_table(
@@ -522,6 +523,7 @@ def upgrade() -> None:
             sqlite_where=sa.text("status IN ('queued', 'delivered', 'running')"),
             postgresql_where=sa.text("status IN ('queued', 'delivered', 'running')"),
         )
+        batch_op.create_index(batch_op.f("ix_runs_text_pk"), ["text_pk"], unique=False)
         batch_op.create_index(
             "uq_runs_slot",
             ["schedule_pk", "scheduled_for"],
@@ -659,6 +661,7 @@ def upgrade() -> None:
             postgresql_where=sa.text("status IN ('created', 'delivered', 'acked', 'running')"),
         )
         batch_op.create_index("ix_tasks_network_pk_created_at", ["network_pk", "created_at"], unique=False)
+        batch_op.create_index(batch_op.f("ix_tasks_text_pk"), ["text_pk"], unique=False)
 
     op.create_table(
         "task_events",
@@ -680,6 +683,7 @@ def downgrade() -> None:
 
     op.drop_table("task_events")
     with op.batch_alter_table("tasks", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_tasks_text_pk"))
         batch_op.drop_index("ix_tasks_network_pk_created_at")
         batch_op.drop_index(
             "ix_tasks_inbox",
@@ -712,6 +716,7 @@ def downgrade() -> None:
             sqlite_where=sa.text("trigger = 'scheduled'"),
             postgresql_where=sa.text("trigger = 'scheduled'"),
         )
+        batch_op.drop_index(batch_op.f("ix_runs_text_pk"))
         batch_op.drop_index(
             "ix_runs_open",
             sqlite_where=sa.text("status IN ('queued', 'delivered', 'running')"),
@@ -734,6 +739,7 @@ def downgrade() -> None:
     op.drop_table("alerts")
     with op.batch_alter_table("schedules", schema=None) as batch_op:
         batch_op.drop_index("uq_schedules_short_id")
+        batch_op.drop_index(batch_op.f("ix_schedules_text_pk"))
         batch_op.drop_index("ix_schedules_target")
         batch_op.drop_index("ix_schedules_sponsor_pk")
         batch_op.drop_index(

@@ -23,12 +23,12 @@ from webapp.doctor.violation import MOST_LISTED, Violation, violation
 from webapp.scheduling.lifecycle import ScheduleStatus, Trigger
 from webapp.scheduling.models import DailyCount, Run, Schedule, ScheduleDue, ZoneData
 from webapp.scheduling.plans import instant_of_audit, plan_of_audited
+from webapp.scheduling.steps import DEFINING_VERBS
 from webapp.timetable import ZONE_DATA_VERSION, Interval, Once, Plan
 
 _JUST = timedelta(milliseconds=1)
 _SCHEDULES_A_PAGE = 500
 _RUNS_A_PAGE = 20_000
-_WITHOUT_DEFINITION = ("schedule.run_now", "schedule.run_now_refused")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _definitions(session: Session, schedules: Sequence[Any]) -> dict[str, list[A
         .where(
             AuditEntry.network_pk.in_({schedule.network_pk for schedule in schedules}),
             AuditEntry.subject_id.in_([schedule.schedule_id for schedule in schedules]),
-            AuditEntry.verb.not_in(_WITHOUT_DEFINITION),
+            AuditEntry.verb.in_(DEFINING_VERBS),
         )
         .order_by(AuditEntry.network_pk, AuditEntry.seq)
     )

@@ -76,7 +76,7 @@ class Task(Base):
     # Unique: a run has one task, however often it is tried.
     run_pk: Mapped[int | None] = mapped_column(ForeignKey("runs.id"), unique=True)
     created_by_pk: Mapped[int | None] = mapped_column(ForeignKey("users.id"))
-    text_pk: Mapped[int] = mapped_column(ForeignKey("work_texts.id"))
+    text_pk: Mapped[int] = mapped_column(ForeignKey("work_texts.id"), index=True)
     priority_rank: Mapped[int]
     status: Mapped[TaskStatus] = mapped_column(enum_type(TaskStatus))
     attempt: Mapped[int] = mapped_column(default=1)

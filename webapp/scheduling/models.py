@@ -54,7 +54,7 @@ class Schedule(Base):
     target_pk: Mapped[int]
     target_id: Mapped[str] = mapped_column(String(200))
     target_alias: Mapped[str] = mapped_column(String(200))
-    text_pk: Mapped[int] = mapped_column(ForeignKey("work_texts.id"))
+    text_pk: Mapped[int] = mapped_column(ForeignKey("work_texts.id"), index=True)
     priority_rank: Mapped[int]
     timetable: Mapped[dict[str, Any]]
     timezone: Mapped[str] = mapped_column(String(64))
@@ -167,7 +167,8 @@ class Run(Base):
     attempt: Mapped[int] = mapped_column(Integer, default=1)
     schedule_revision: Mapped[int]
     timetable_version: Mapped[int]
-    text_pk: Mapped[int] = mapped_column(ForeignKey("work_texts.id"))
+    # Every reference to a text is indexed: forgetting one asks who still refers to it.
+    text_pk: Mapped[int] = mapped_column(ForeignKey("work_texts.id"), index=True)
     target_pk: Mapped[int]
     target_id: Mapped[str] = mapped_column(String(200))
     target_alias: Mapped[str] = mapped_column(String(200))

@@ -38,7 +38,7 @@ from webapp.timetable import Plan, TimetableError
 
 WORKER = "worker"
 # The audit entries that carry the definition in force.
-_DEFINING_VERBS = (
+DEFINING_VERBS = (
     "schedule.create",
     "schedule.edit",
     "schedule.zone_data",
@@ -198,7 +198,7 @@ def _plan_as_audited(tx: Tx, schedule: Schedule) -> Plan | None:
     details = select(AuditEntry.detail).where(
         AuditEntry.network_pk == schedule.network_pk,
         AuditEntry.subject_id == schedule.schedule_id,
-        AuditEntry.verb.in_(_DEFINING_VERBS),
+        AuditEntry.verb.in_(DEFINING_VERBS),
     )
     for detail in tx.session.scalars(details.order_by(AuditEntry.seq.desc())):
         plan = plan_of_audited(detail)
