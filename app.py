@@ -13,14 +13,13 @@ import click
 from flask import Flask
 
 from webapp import create_app, demo
-from webapp.config import Config, ConfigError
+from webapp.config import DEMO_DATABASE_URL, Config, ConfigError
 from webapp.identity.operations import issue_set_up_link
 from webapp.store import engine, schema
 from webapp.web.companions import Companion, run_together
 from webapp.web.server import serve
 
 _HERE = Path(__file__).resolve()
-_DEMO_DATABASE = "sqlite:///instance/demo.db"
 _COUNT_WORDS = "import sys; print(len(sys.stdin.read().split()), 'words')"
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what to show for them
 
@@ -34,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parse(arguments)
     if asked.demo and not os.environ.get("CARILLON_DATABASE_URL"):
         # Said here, so that the programs which are started from here open the same one.
-        os.environ["CARILLON_DATABASE_URL"] = _DEMO_DATABASE
+        os.environ["CARILLON_DATABASE_URL"] = DEMO_DATABASE_URL
     companions: list[Companion] = []
     try:
         app = create_app()
@@ -118,16 +117,16 @@ def _prepare(app: Flask, config: Config, asked: argparse.Namespace) -> list[Comp
     if sample is None:
         return []
     click.echo(f"Sign in as {sample.owner} with the password of this start:\n  {sample.password}")
-    return [_sample_node(sample.node_token, asked.host, asked.port)]
+    return [_sample_node(config, sample.node_token, asked.host, asked.port)]
 
 
-def _sample_node(token: str, host: str, port: int) -> Companion:
+def _sample_node(config: Config, token: str, host: str, port: int) -> Companion:
     """The example node, which counts the words of each task that it pulls."""
     command = [
         sys.executable,
         str(_HERE.parent / "examples" / "node.py"),
         *("--url", _local(host, port), "--name", demo.WORKING_NODE),
-        *("--state", str(_HERE.parent / "instance" / "demo-node.json")),
+        *("--state", str(config.folder / "demo-node.json")),
         *("--", sys.executable, "-c", _COUNT_WORDS),
     ]
     reached = (_ANY_ADDRESS.get(host, host), port)

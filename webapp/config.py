@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 _ROOT = Path(__file__).resolve().parent.parent
 _DATABASE_PREFIXES = ("sqlite:///", "postgresql+psycopg://")
+# The demo never touches the schedules of `make run`.
+DEMO_DATABASE_URL = "sqlite:///instance/demo.db"
 
 
 class ConfigError(Exception):
@@ -41,6 +43,14 @@ class Config:
     def web_processes(self) -> int:
         """How many web processes serve well: a file has one writer at a time, a server many."""
         return 1 if self.database_url.startswith(_DATABASE_PREFIXES[0]) else 2
+
+    @property
+    def folder(self) -> Path:
+        """Where a program may keep a small file of its own: beside a database that is a file, else `instance/`."""
+        prefix = _DATABASE_PREFIXES[0]
+        if self.database_url.startswith(prefix):
+            return Path(self.database_url.removeprefix(prefix)).parent
+        return _ROOT / "instance"
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:

@@ -134,22 +134,26 @@ def _write_orders(owner: Actor, network_pk: int, node_ids: dict[str, str], now: 
     # Once they are all there they are the person's to change: nothing is written a second time.
     if count >= len(orders):
         return
-    for order in orders:
-        _write_order(owner, network_pk, node_ids[order.node], order, now)
+    made = [_write_order(owner, network_pk, node_ids[order.node], order, now) for order in orders]
+    if made[0] is not None:
+        # Something to see at once: the first slot is a minute away.
+        schedules.run_now(owner, made[0], now=now)
 
 
-def _write_order(owner: Actor, network_pk: int, node_id: str, order: _Order, now: datetime) -> None:
+def _write_order(owner: Actor, network_pk: int, node_id: str, order: _Order, now: datetime) -> str | None:
+    """Make a schedule and return its id; None where one of its name stands already."""
     new = NewSchedule(name=order.name, task=order.task, target_node_id=node_id, **order.fields)
     with reading() as session:
         known = session.scalar(
             select(Schedule.id).where(Schedule.network_pk == network_pk, Schedule.name == order.name)
         )
     if known is not None:
-        return
+        return None
     made = schedules.create(owner, network_pk, lambda: new, now=now).schedule
     if order.paused_because is not None:
         wish = PauseRequest(reason=order.paused_because)
         schedules.pause(owner, made.schedule_id, lambda: wish, now=now)
+    return made.schedule_id
 
 
 def _orders(now: datetime) -> list[_Order]:
