@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from sqlalchemy import Table, func, insert, select
+from sqlalchemy import Table, func, insert, select, update
 
 from tests.factories import make_member, make_network, make_user
 from webapp.audit import AuditCounter, AuditEntry
@@ -15,8 +15,15 @@ from webapp.identity.models import Role
 from webapp.ids import derived_id, new_id
 from webapp.nodes.lifecycle import NodeStatus
 from webapp.nodes.models import Node, NodePresence
-from webapp.scheduling.lifecycle import MisfirePolicy, OverlapPolicy, ScheduleStatus, TargetKind
-from webapp.scheduling.models import Schedule, ScheduleDue
+from webapp.scheduling.lifecycle import (
+    MisfirePolicy,
+    OverlapPolicy,
+    RunStatus,
+    ScheduleStatus,
+    TargetKind,
+    Trigger,
+)
+from webapp.scheduling.models import Run, Schedule, ScheduleDue
 from webapp.store import dialect
 from webapp.store.texts import WorkText
 from webapp.store.transaction import Tx, operation
@@ -178,3 +185,41 @@ def every(seconds: int, anchor: datetime) -> dict[str, Any]:
 def in_a_minute(now: datetime) -> datetime:
     """The instant at which a herd falls due."""
     return now + timedelta(minutes=1)
+
+
+@operation
+def fill_history(tx: Tx, keys: Sequence[int], first: datetime, count: int) -> None:
+    """The history of minutely schedules that were never late: every slot skipped, which needs no task."""
+    for schedule in tx.session.scalars(select(Schedule).where(Schedule.id.in_(keys))):
+        slots = [first + place * timedelta(minutes=1) for place in range(count)]
+        rows = [
+            {
+                "run_id": f"srun_{schedule.id:06d}{place:06d}",
+                "schedule_pk": schedule.id,
+                "network_pk": schedule.network_pk,
+                "scheduled_for": slot,
+                "trigger": Trigger.SCHEDULED,
+                "actor": "worker",
+                "missed_count": 0,
+                "status": RunStatus.SKIPPED,
+                "backlog": False,
+                "error_code": "previous_run_active",
+                "attempt": 1,
+                "schedule_revision": 1,
+                "timetable_version": 1,
+                "text_pk": schedule.text_pk,
+                "target_pk": schedule.target_pk,
+                "target_id": schedule.target_id,
+                "target_alias": "atlas",
+                "created_at": slot,
+                "completed_at": slot,
+            }
+            for place, slot in enumerate(slots)
+        ]
+        tx.session.connection().execute(insert(cast(Table, Run.__table__)), rows)
+    following = first + count * timedelta(minutes=1)
+    tx.session.execute(
+        update(ScheduleDue)
+        .where(ScheduleDue.schedule_pk.in_(keys))
+        .values(next_run_at=following, due_at=following, claimed_through=following - timedelta(minutes=1))
+    )

@@ -8,10 +8,11 @@ from time import process_time
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import Executable, Table, delete, insert, select, text, update
+from sqlalchemy import Executable, delete, insert, select, text, update
 
-from tests.concurrency.planting import every, plant, prepare_ground
+from tests.concurrency.planting import every, fill_history, plant, prepare_ground
 from tests.doctor.conftest import Life
+from tests.doctor.hands import do
 from tests.factories import actor_of
 from tests.scheduling.stage import Stage
 from webapp.audit import AuditCounter, AuditEntry
@@ -21,20 +22,13 @@ from webapp.ids import scheduled_run_id
 from webapp.nodes.lifecycle import TaskStatus
 from webapp.nodes.models import Task, TaskEvent
 from webapp.scheduling import operations
-from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus, Trigger, WaitReason
+from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus, WaitReason
 from webapp.scheduling.models import DailyCount, Run, Schedule, ScheduleDue, WorkerSeen, ZoneData
 from webapp.store import dialect, reading
 from webapp.store.transaction import Tx, operation
 from webapp.timetable import ZONE_DATA_VERSION
 
 HOUR = timedelta(hours=1)
-
-
-@operation
-def do(tx: Tx, *statements: Executable) -> None:
-    """Change the database behind the product's back."""
-    for statement in statements:
-        tx.session.execute(statement)
 
 
 def codes() -> list[str]:
@@ -388,7 +382,7 @@ def test_a_hundred_thousand_runs_cost_seconds(stage: Stage) -> None:
     first = now.replace(minute=0) + HOUR
     ground = prepare_ground(now)
     keys = plant(ground, 200, every(60, first), now=now)
-    _fill(keys, first, 500)
+    fill_history(keys, first, 500)
     stage.clock.set(first + timedelta(minutes=499, seconds=30))
     began = process_time()
     assert examine() == []
@@ -397,44 +391,6 @@ def test_a_hundred_thousand_runs_cost_seconds(stage: Stage) -> None:
         run = session.scalars(select(Run).where(Run.schedule_pk == keys[77])).all()[250]
     do(delete(Run).where(Run.id == run.id))
     assert codes() == ["slot_without_run"]
-
-
-@operation
-def _fill(tx: Tx, keys: Sequence[int], first: datetime, count: int) -> None:
-    """The history of schedules that were never late: every slot skipped, which needs no task."""
-    for schedule in tx.session.scalars(select(Schedule).where(Schedule.id.in_(keys))):
-        slots = [first + place * timedelta(minutes=1) for place in range(count)]
-        rows = [
-            {
-                "run_id": f"srun_{schedule.id:06d}{place:06d}",
-                "schedule_pk": schedule.id,
-                "network_pk": schedule.network_pk,
-                "scheduled_for": slot,
-                "trigger": Trigger.SCHEDULED,
-                "actor": "worker",
-                "missed_count": 0,
-                "status": RunStatus.SKIPPED,
-                "backlog": False,
-                "error_code": "previous_run_active",
-                "attempt": 1,
-                "schedule_revision": 1,
-                "timetable_version": 1,
-                "text_pk": schedule.text_pk,
-                "target_pk": schedule.target_pk,
-                "target_id": schedule.target_id,
-                "target_alias": "atlas",
-                "created_at": slot,
-                "completed_at": slot,
-            }
-            for place, slot in enumerate(slots)
-        ]
-        tx.session.connection().execute(insert(cast(Table, Run.__table__)), rows)
-    following = first + count * timedelta(minutes=1)
-    tx.session.execute(
-        update(ScheduleDue)
-        .where(ScheduleDue.schedule_pk.in_(keys))
-        .values(next_run_at=following, due_at=following, claimed_through=following - timedelta(minutes=1))
-    )
 
 
 def test_a_cancelled_schedule_owes_nothing_after_its_end(stage: Stage) -> None:
