@@ -33,6 +33,8 @@ _LAST_TASKS: Final = 20
 _MAX_SCHEDULES: Final = 200
 _LIST: Final = {"node-list": "nodes/_node_list.html"}
 _DETAIL: Final = {"node-state": "nodes/_node_state.html"}
+# Refusals that belong to no field: said above the form, which keeps what was typed.
+_SHOWN_ABOVE: Final = frozenset({"node_not_active", "idempotency_conflict"})
 _LIFECYCLE_DONE: Final = {
     "active": "The node takes work again.",
     "stopping": "The node takes no new work; it may fetch and finish what it holds.",
@@ -65,14 +67,18 @@ def create_node() -> Response:
             current_actor(), place.network_pk, alias, request=keyed, now=g.now
         )
     except AppError as refusal:
+        if refusal.code in _SHOWN_ABOVE:
+            return page("nodes/list.html", _LIST, status=refusal.status, **_list_context(form, refusal))
         blame(form, refusal)
         return form_refused("nodes/list.html", _LIST, **_list_context(form))
     return _show_token(node, token, fresh=True)
 
 
-def _list_context(form: NodeForm) -> dict[str, Any]:
+def _list_context(form: NodeForm, refusal: AppError | None = None) -> dict[str, Any]:
     place = viewer_place()
     return {
+        "refusal": refusal,
+        "way": way_out(refusal.code) if refusal else None,
         "views": queries.nodes_by_alias(db.session(), shown_networks(), now=g.now),
         "form": form,
         "form_key": new_form_key(),
@@ -190,7 +196,7 @@ def send_task(node_id: str) -> Response:
         keyed = keyed_request("create_task", body.model_dump(mode="json"))
         task = operations.create_task(current_actor(), body, request=keyed, now=g.now)
     except AppError as refusal:
-        if refusal.code == "node_not_active":
+        if refusal.code in _SHOWN_ABOVE:
             db.session.remove()
             return _show(node_id, task_form=form, refusal=refusal, status=refusal.status)
         blame(form, refusal)

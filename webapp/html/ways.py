@@ -13,6 +13,7 @@ _WAYS: Final = {
     "schedule_proposed": "Confirm or reject the schedule first.",
     "schedule_has_no_future_occurrence": "Give the schedule a timetable with a slot ahead.",
     "unreadable_timetable": "Save a new timetable.",
+    "idempotency_conflict": "This form was sent before with other words: see what came of it, then send it again.",
     "target_node_not_found": "Aim the schedule at a node that exists.",
     "target_not_active": "Activate the node, or aim the schedule at another one.",
     "node_not_active": "Activate the node, or send it to another one.",

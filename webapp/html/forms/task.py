@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from wtforms import Form, RadioField, SelectField, TextAreaField
-from wtforms.fields import SelectChoice
+from wtforms.fields import SelectChoice  # type: ignore[attr-defined] # the stubs are older
 
 from webapp.nodes.lifecycle import DEFAULT_TTL_SECONDS, Priority
 
