@@ -15,8 +15,11 @@ from tests.e2e.conftest import Site
 from tests.support.databases import config_for, dispose_engines
 from tests.support.processes import eventually
 from webapp import create_app, demo
+from webapp.identity import queries
 from webapp.nodes.lifecycle import TaskStatus
 from webapp.nodes.models import Node
+from webapp.scheduling import operations as schedules
+from webapp.scheduling.fields import PauseRequest
 from webapp.scheduling.lifecycle import RunStatus
 from webapp.scheduling.models import Run, Schedule
 from webapp.store import reading
@@ -46,6 +49,21 @@ def furnish(site: Site) -> Scene:
     try:
         with app.app_context():
             return _furnish(site)
+    finally:
+        dispose_engines(app)
+
+
+def pause(site: Site, address: str) -> None:
+    """Pause the schedule of this page as its owner, somewhere else than in the browser."""
+    app = create_app(config_for(site.database_url), site.clock)
+    try:
+        with app.app_context():
+            with reading() as session:
+                owner = queries.user_by_name(session, demo.OWNER)
+                person = queries.person_of(session, user_pk=owner.id) if owner else None
+            assert person is not None
+            schedule_id = address.removeprefix("/schedules/")
+            schedules.pause(person.actor, schedule_id, PauseRequest, now=site.clock.now())
     finally:
         dispose_engines(app)
 

@@ -126,6 +126,11 @@ _LAST_EVENT: Final = Parameter(
     where="header",
     codes=("invalid_last_event_id",),
 )
+_SEEN: Final = Parameter(
+    "seen",
+    {"type": "string"},
+    "Go on after this event; where it is not kept any more, begin with the present.",
+)
 
 
 def _one_of(name: str, choices: object, words: str) -> Parameter:
@@ -381,7 +386,7 @@ CALLS: Final[Mapping[str, Call]] = {
     # --- live
     "api_events.stream_events": Call(
         {200: "text/event-stream", 204: ""},
-        parameters=(_LAST_EVENT, _NETWORK_ID),
+        parameters=(_LAST_EVENT, _SEEN, _NETWORK_ID),
         codes=("network_id_required", "events_expired"),
     ),
     # --- people

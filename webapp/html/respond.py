@@ -57,6 +57,7 @@ class Shell:
     now: datetime | None = None
     csrf_token: str | None = None
     zone_data_version: str | None = None
+    events_seen: int | None = None
     attention_count: int = 0
 
 

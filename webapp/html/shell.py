@@ -9,6 +9,7 @@ from flask.typing import ResponseReturnValue
 from jinja2 import StrictUndefined
 
 from webapp.errors import AppError
+from webapp.events.queries import last_numbers
 from webapp.html import assets, filters, respond
 from webapp.html.cards import count_needs
 from webapp.html.respond import NetworkChoice, Shell, WorkerPulse
@@ -18,7 +19,7 @@ from webapp.store import db
 from webapp.timetable import ZONE_DATA_VERSION
 from webapp.web import sessions
 from webapp.web.auth import caller, current_person, viewer_place, viewer_zone
-from webapp.web.policy import SignedIn, access
+from webapp.web.policy import SignedIn, access, access_of
 
 # A slot may wait for one whole sleep of the worker; later than two is worth a word.
 _LATE_TICKS: Final = 2
@@ -32,6 +33,7 @@ def init_shell(app: Flask) -> None:
     app.jinja_env.undefined = StrictUndefined
     app.jinja_env.filters.update(filters.FILTERS)
     app.jinja_env.tests.update(filters.TESTS)
+    app.before_request(_note_events)
     app.context_processor(_shell_context)
     app.register_blueprint(blueprint)
 
@@ -45,6 +47,14 @@ def switch_network() -> ResponseReturnValue:
         raise AppError("network_not_found")
     sessions.choose_network(str(wanted))
     return respond.redirect_to("/")
+
+
+def _note_events() -> None:
+    """Remember how far the events of the network went before the page reads anything: its stream begins there."""
+    access = access_of(current_app, request.endpoint)
+    place = viewer_place() if access is not None and access.door is SignedIn else None
+    if place is not None:
+        g.events_seen = last_numbers(db.session(), [place.network_pk])[place.network_pk]
 
 
 def _shell_context() -> dict[str, Any]:
@@ -67,6 +77,7 @@ def current_shell() -> Shell:
         now=g.now,
         csrf_token=sessions.csrf_token(),
         zone_data_version=ZONE_DATA_VERSION,
+        events_seen=g.get("events_seen"),
         attention_count=count_needs(db.session(), [place.network_pk], now=g.now) if place else 0,
     )
 

@@ -43,6 +43,15 @@ def last_event_id() -> int | None:
     return int(text)
 
 
+def events_seen() -> int | None:
+    """The last event that was in the database when the page that now listens was drawn (`?seen=`), if it says so.
+
+    Between the drawing of a page and the beginning of its stream something may happen; this closes the gap.
+    """
+    text = request.args.get("seen", "")
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
 def missed_events(feed: EventFeed, subscription: Subscription, after: int) -> Iterator[StoredEvent]:
     """What was committed after `after` and before the subscription began, page by page."""
     while after < subscription.start and not feed.stopping:
