@@ -15,10 +15,13 @@ from flask.cli import with_appcontext
 
 from webapp.clock import Clock
 from webapp.config import Config
+from webapp.doctor import examine
 from webapp.errors import AppError
 from webapp.identity import operations, queries
 from webapp.identity.access import Actor
 from webapp.identity.models import Network, Role
+from webapp.nodes import operations as nodes
+from webapp.retention import prune as prune_history
 from webapp.scheduling.tick import BatchSize, Worker, single_pass
 from webapp.store import reading
 
@@ -124,8 +127,6 @@ def create_token(name: str, slug: str | None, expires_days: int | None) -> None:
 @_speaks_plainly
 def create_node(alias: str, slug: str) -> None:
     """Make a node. Prints its id and its token, which is shown this once, as JSON."""
-    from webapp.nodes import operations as nodes
-
     node, token = nodes.create_node(None, _network(slug).id, alias, now=_now())
     _say({"node_id": node.node_id, "token": token})
 
@@ -146,9 +147,7 @@ def tick() -> None:
 @_speaks_plainly
 def doctor() -> None:
     """Check what must always hold. Prints JSON; exit status 1 on a violation."""
-    from webapp import doctor as the_doctor
-
-    violations = the_doctor.examine()
+    violations = examine()
     _say({"ok": not violations, "violations": violations})
     if violations:
         raise SystemExit(1)
@@ -159,9 +158,7 @@ def doctor() -> None:
 @_speaks_plainly
 def prune() -> None:
     """Delete history older than its retention. Prints counts as JSON."""
-    from webapp import retention
-
-    _say(retention.prune(now=_now()))
+    _say(prune_history(now=_now()))
 
 
 def _actor_named(name: str) -> Actor:

@@ -18,6 +18,7 @@ from sqlalchemy.orm import aliased
 
 from webapp.audit import AuditCounter, AuditEntry
 from webapp.events.models import Event, EventCounter
+from webapp.identity import steps as identity_steps
 from webapp.identity.models import Network, RequestKey
 from webapp.nodes.lifecycle import FINAL as FINAL_TASK
 from webapp.nodes.models import Task, TaskEvent
@@ -32,7 +33,17 @@ EVENTS_KEPT = timedelta(days=7)
 KEYS_KEPT = timedelta(days=30)
 _BATCH = 500
 _TEXTS_A_PAGE = 1000
-_KINDS = ("runs", "tasks", "task_events", "texts", "events", "audit_entries", "request_keys", "alerts")
+_KINDS = (
+    "runs",
+    "tasks",
+    "task_events",
+    "texts",
+    "events",
+    "audit_entries",
+    "request_keys",
+    "alerts",
+    "door_rows",
+)
 _ENDED = (ScheduleStatus.COMPLETED, ScheduleStatus.CANCELLED)
 
 Forgotten = Counter[str]
@@ -59,6 +70,7 @@ def batches(*, now: datetime) -> Iterator[Forgotten]:
     yield from _until_done(partial(_forget_tasks_of_people, cutoff_of_keyed))
     yield from _until_done(partial(_forget_request_keys, now - KEYS_KEPT))
     yield from _until_done(partial(_forget_alerts, cutoff))
+    yield from _until_done(partial(_forget_door_rows, now))
     yield from _orphaned_texts()
     for network_pk in _networks():
         old = now - EVENTS_KEPT
@@ -168,6 +180,12 @@ def _forget_request_keys(tx: Tx, cutoff: datetime) -> Forgotten:
 @operation
 def _forget_alerts(tx: Tx, cutoff: datetime) -> Forgotten:
     return _forget_some(tx, "alerts", Alert, Alert.resolved_at < cutoff)
+
+
+@operation
+def _forget_door_rows(tx: Tx, now: datetime) -> Forgotten:
+    """Counters of failed sign-ins, and sessions whose cookie is dead by age."""
+    return +Counter({"door_rows": identity_steps.forget_old_door_rows(tx, now)})
 
 
 def _forget_some(tx: Tx, kind: str, model: type[Any], condition: ColumnElement[bool]) -> Forgotten:

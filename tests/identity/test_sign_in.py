@@ -10,6 +10,7 @@ from flask import Flask
 from tests.factories import PASSWORD, Cast, actor_of, make_user
 from tests.identity.reading import count
 from tests.support.races import at_once
+from webapp import retention
 from webapp.clock import FrozenClock
 from webapp.errors import AppError
 from webapp.identity import operations, steps
@@ -161,3 +162,13 @@ def test_others_passwords_are_for_administrators(cast: Cast, clock: FrozenClock)
     assert refused.value.code == "permission_denied"
     operations.set_password(actor_of(admin), cast.bob.user_id, "another long password", now=clock.now())
     sign_in("Bob", "another long password", HERE, now=clock.now() + timedelta(seconds=1))
+
+
+def test_pruning_sweeps_what_the_door_no_longer_needs(cast: Cast, clock: FrozenClock) -> None:
+    refusal("Nobody", "wrong", clock)
+    operations.end_session("a session", clock.now() + timedelta(days=15))
+    clock.advance(days=2)
+    assert retention.prune(now=clock.now())["door_rows"] == 2
+    assert retention.prune(now=clock.now())["door_rows"] == 0
+    clock.advance(days=14)
+    assert retention.prune(now=clock.now())["door_rows"] == 1

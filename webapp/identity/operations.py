@@ -496,7 +496,9 @@ def _name(actor: Actor | None) -> str:
 
 
 def _user(tx: Tx, user_id: str) -> User:
-    user = tx.session.scalars(select(User).where(User.user_id == user_id).with_for_update()).one_or_none()
+    user = tx.session.scalars(
+        select(User).where(User.user_id == user_id).with_for_update(key_share=True)
+    ).one_or_none()
     if user is None:
         raise AppError("user_not_found")
     return user
@@ -569,7 +571,7 @@ def _demand_another_owner(tx: Tx, network: Network, user: User) -> None:
 
 def _lock_admins(tx: Tx) -> None:
     # Counted under these locks, so that two administrators cannot deactivate each other at once.
-    tx.session.execute(select(User.id).where(User.is_admin).order_by(User.id).with_for_update())
+    tx.session.execute(select(User.id).where(User.is_admin).order_by(User.id).with_for_update(key_share=True))
 
 
 def _active_admins(tx: Tx) -> int:
