@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Callable
 
-from flask import Blueprint, Response, g, jsonify
+from flask import Blueprint, Response, current_app, g, jsonify
 
 from webapp.api.body import parse
 from webapp.errors import AppError
@@ -75,6 +77,10 @@ def add_member(network_id: str) -> Answer:
     raw = json_body()
     place = _demanded_place(network_id)
     body = parse(NewMemberBody, raw)
+    if body.user_id is not None and body.name is not None:
+        raise AppError(
+            "invalid_user_name", field="name", message="Name the person once: by user_id or by name."
+        )
     user_id = body.user_id if body.user_id is not None else _user_id_of(body.name or "")
     operations.add_member(current_actor(), place.network_id, user_id, Role(body.role), now=g.now)
     return jsonify(ok=True, member=_member(place, user_id)), 201
@@ -115,7 +121,11 @@ def users() -> Answer:
 def create_user() -> Answer:
     """Create a person, with a place in a network if one is named."""
     body = parse(NewUserBody, json_body(), before_refusal=_demanding(Verb.MANAGE_USERS))
-    request = idempotency_request("user.create", body.model_dump())
+    if body.network_id is not None:
+        _place(body.network_id)
+    # What is kept of a request must not let anybody guess at the password.
+    masked = {**body.model_dump(), "password": _masked(body.password)}
+    request = idempotency_request("user.create", masked)
     new = operations.NewUser(body.name, body.password, body.admin)
     user = operations.create_user(
         current_actor(),
@@ -132,7 +142,7 @@ def create_user() -> Answer:
 @access(UserApi, verb=Verb.MANAGE_USERS)
 def change_user(user_id: str) -> Answer:
     """Shut a person out, or let them in again."""
-    body = parse(UserChanges, json_body(), before_refusal=_demanding(Verb.MANAGE_USERS))
+    body = parse(UserChanges, json_body(), before_refusal=lambda: _demand_user(user_id))
     change = operations.reactivate_user if body.active else operations.deactivate_user
     return jsonify(ok=True, user=present.user(change(current_actor(), user_id, now=g.now)))
 
@@ -197,6 +207,17 @@ def _demanded_place(network_id: str) -> Place:
 def _demanding(verb: Verb) -> Callable[[], None]:
     """The check that comes before a wrong field is spoken of."""
     return lambda: demand(current_actor(), verb, Facts())
+
+
+def _demand_user(user_id: str) -> None:
+    demand(current_actor(), Verb.MANAGE_USERS, Facts())
+    if queries.user_by_id(db.session(), user_id) is None:
+        raise AppError("user_not_found")
+
+
+def _masked(password: str) -> str:
+    key = str(current_app.secret_key).encode()
+    return hmac.new(key, password.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 
 def _user_id_of(name: str) -> str:

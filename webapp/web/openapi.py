@@ -34,7 +34,7 @@ _ALWAYS: Final = ("bad_request", "rate_limited", "internal_error")
 _AT_DOOR: Final[dict[Door, tuple[str, ...]]] = {
     Door.PUBLIC: (),
     Door.SIGNED_IN: ("unauthenticated", "permission_denied"),
-    Door.USER_API: ("unauthenticated", "permission_denied", "user_token_required"),
+    Door.USER_API: ("unauthenticated", "permission_denied", "user_token_required", "csrf_failed"),
     Door.NODE_API: ("unauthenticated", "permission_denied"),
 }
 _WITH_BODY: Final = ("invalid_json", "unknown_field", "payload_too_large", "unsupported_media_type")
