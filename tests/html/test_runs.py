@@ -71,9 +71,13 @@ def test_a_skipped_run_names_its_code_its_reason_and_the_run_that_held_it_up(hou
     assert "<code>previous_run_active</code>" in page
     assert f'href="/runs/{first.run_id}"' in page
     assert "atlas had not fetched" in page
+    assert "Wait for the earlier run to end, or cancel it." in page
     blocker = house.alice.get(f"/runs/{first.run_id}")
     assert "This run holds up later ones" in blocker
     assert f'href="/runs/{skipped.run_id}"' in blocker
+    with house.backstage() as stage:
+        stage.serve()
+    assert "Wait for the earlier run" not in house.alice.get(f"/runs/{skipped.run_id}")
 
 
 def test_a_run_is_cancelled_and_tried_again_without_script(house: House) -> None:

@@ -24,6 +24,12 @@ WAITS: Final = {
     WaitReason.PREVIOUS_RUN_ACTIVE: "It waits for an earlier run to end.",
     WaitReason.CATCH_UP: "It waits its turn: missed slots are worked off one after the other.",
 }
+_TONES: Final = {
+    RunStatus.FAILED: "bad",
+    RunStatus.EXPIRED: "warn",
+    RunStatus.CANCELLED: "rest",
+    RunStatus.SKIPPED: "rest",
+}
 _ENDS: Final = {
     RunStatus.COMPLETED: "Replied",
     RunStatus.FAILED: "Failed",
@@ -44,6 +50,7 @@ class Stamp:
     gap_long: bool = False
     late: bool = False
     text: str | None = None
+    tone: str | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,7 @@ def stamps(run: Run, task: Task | None, retried_at: datetime | None) -> list[Sta
             None if gap is None else f"+{in_words(gap)}" + (" late" if stamp.claims and gap > GRACE else "")
         )
         mark = "waiting" if long else stamp.mark
-        told.append(Stamp(stamp.at, stamp.what, mark, words, long, long, stamp.text))
+        told.append(Stamp(stamp.at, stamp.what, mark, words, long, long, stamp.text, stamp.tone))
     return told + [Stamp(None, what, "queued") for what in _to_come(run, task)]
 
 
@@ -140,6 +147,7 @@ class _Known:
     claims: bool = False
     # The gap before it is work and not waiting.
     works: bool = False
+    tone: str | None = None
 
 
 def _known(run: Run, task: Task | None, retried_at: datetime | None) -> Iterator[_Known]:
@@ -157,9 +165,13 @@ def _known(run: Run, task: Task | None, retried_at: datetime | None) -> Iterator
     elif run.started_at is not None:
         yield _Known(run.started_at, "Acknowledged")
     if run.completed_at is not None and run.status in FINAL:
-        mark = run.status.value
         yield _Known(
-            run.completed_at, _ENDS[run.status], mark, _end_text(run, task), works=run.started_at is not None
+            run.completed_at,
+            _ENDS[run.status],
+            run.status.value,
+            _end_text(run, task),
+            works=run.started_at is not None,
+            tone=_TONES.get(run.status),
         )
 
 

@@ -181,12 +181,20 @@ def _detail_context(run_id: str) -> dict[str, Any]:
         "stamps": run_story.stamps(run, task, retried_at),
         "spent": run_story.spent(run, now),
         "late": run_story.lateness(run),
-        "way": way_out(run.error_code),
+        "way": _way_out_of(session, run),
         "changed": queries.changed_since(run),
         "blocked": queries.runs_blocked_by(session, run, limit=_BLOCKED_SHOWN) if run.status in OPEN else (),
         "now": now,
         **_allowed(current_actor(), run, task),
     }
+
+
+def _way_out_of(session: Session, run: Run) -> str | None:
+    """What helps this run, or those after it; None once nothing is to be done about it."""
+    if run.status is RunStatus.SKIPPED:
+        blocker = queries.find_blocker(session, run)
+        return way_out(run.error_code) if blocker is not None and blocker.status in OPEN else None
+    return way_out(run.error_code)
 
 
 def _allowed(actor: Actor, run: Run, task: Task | None) -> dict[str, bool]:

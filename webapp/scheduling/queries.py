@@ -481,6 +481,14 @@ def longest_running(session: Session, networks: Collection[int]) -> Run | None:
     return session.scalars(statement).first()
 
 
+def find_blocker(session: Session, run: Run) -> Run | None:
+    """The run that held this one up, if any did and it is still kept."""
+    if run.blocked_by is None:
+        return None
+    statement = select(Run).where(Run.run_id == run.blocked_by, Run.network_pk == run.network_pk)
+    return session.scalars(statement).one_or_none()
+
+
 def runs_blocked_by(session: Session, run: Run, *, limit: int) -> Sequence[Run]:
     """The newest runs of the same schedule that were skipped because this one was open."""
     statement = (
