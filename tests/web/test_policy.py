@@ -47,9 +47,9 @@ def test_an_app_with_a_route_that_nobody_declared_does_not_start(
 
 
 @ONE_ENGINE
-def test_a_route_that_slipped_through_all_the_same_is_closed(app: Flask) -> None:
-    app.add_url_rule("/hole", "hole", lambda: "open to all")
-    assert app.test_client().get("/hole").status_code == 403
+def test_a_route_that_slipped_through_all_the_same_is_closed(own_app: Flask) -> None:
+    own_app.add_url_rule("/hole", "hole", lambda: "open to all")
+    assert own_app.test_client().get("/hole").status_code == 403
 
 
 @ONE_ENGINE

@@ -19,7 +19,7 @@ SECRET = "hunter2-in-a-database-error"
 
 
 @pytest.fixture
-def broken(app: Flask) -> Flask:
+def broken(own_app: Flask) -> Flask:
     """The app with routes that fail in several ways."""
     blueprint = Blueprint("broken", __name__)
 
@@ -53,8 +53,8 @@ def broken(app: Flask) -> Flask:
     for name, view in views():
         blueprint.add_url_rule(f"/api/{name}", f"api_{name}", access(UserApi)(view))
         blueprint.add_url_rule(f"/{name}", f"page_{name}", access(Public)(lambda view=view: view()))
-    app.register_blueprint(blueprint)
-    return app
+    own_app.register_blueprint(blueprint)
+    return own_app
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.databases import ROOT
+from tests.support.databases import ROOT, DatabaseSource
 from tests.support.processes import eventually
 from tests.support.servers import answers, free_port, product_environment
 
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.parametrize("database_url", ["sqlite"], indirect=True),
-]
+pytestmark = pytest.mark.processes
 PATIENCE = 60.0
+
+
+@pytest.fixture(params=["sqlite"])
+def database_url(request: pytest.FixtureRequest, databases: DatabaseSource) -> Iterator[str]:
+    """A migrated, empty database; on one engine unless the test asks for another."""
+    with databases.lend(request.param) as url:
+        yield url
 
 
 @dataclass
@@ -85,7 +89,11 @@ def ready(running: Program) -> bool:
     return running.get("/readyz")[0] == 200
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("database_url", "number"),
+    [("sqlite", signal.SIGTERM), ("sqlite", signal.SIGINT), ("postgresql", signal.SIGTERM)],
+    indirect=["database_url"],
+)
 def test_web_and_worker_start_together_and_stop_together(
     database_url: str, tmp_path: Path, number: signal.Signals
 ) -> None:

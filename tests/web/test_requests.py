@@ -22,47 +22,47 @@ JSON = "application/json"
 
 
 @pytest.fixture
-def probe(app: Flask, cast: Cast) -> FlaskClient:
+def probe(own_app: Flask, cast: Cast) -> FlaskClient:
     """Alice's browser on an app with calls that say what they read."""
 
-    @app.post("/api/probe/body")
+    @own_app.post("/api/probe/body")
     @access(UserApi)
     def body():
         return jsonify(ok=True, body=json_body())
 
-    @app.post("/api/probe/optional")
+    @own_app.post("/api/probe/optional")
     @access(UserApi)
     def optional():
         return jsonify(ok=True, body=json_body(optional=True))
 
-    @app.post("/api/probe/key")
+    @own_app.post("/api/probe/key")
     @access(UserApi)
     def key():
         found = idempotency_request("probe", {"a": 1})
         return jsonify(ok=True, key=None if found is None else found.key)
 
-    @app.post("/api/probe/revision")
+    @own_app.post("/api/probe/revision")
     @access(UserApi)
     def revision():
         return jsonify(ok=True, revision=revision_of_change(json_body(optional=True).get("revision")))
 
-    @app.get("/api/probe/page")
+    @own_app.get("/api/probe/page")
     @access(UserApi)
     def page():
         found = page_request()
         return jsonify(ok=True, limit=found.limit, cursor=found.cursor)
 
-    @app.post("/api/probe/network")
+    @own_app.post("/api/probe/network")
     @access(UserApi)
     def network():
         return jsonify(ok=True, slug=network_of_write(json_body(optional=True).get("network_id")).slug)
 
-    @app.get("/api/probe/networks")
+    @own_app.get("/api/probe/networks")
     @access(UserApi)
     def networks():
         return jsonify(ok=True, count=len(networks_of_read()))
 
-    return signed_in(app, cast.alice)
+    return signed_in(own_app, cast.alice)
 
 
 @pytest.mark.parametrize(
