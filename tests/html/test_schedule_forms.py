@@ -295,7 +295,7 @@ def test_everything_that_is_wrong_is_said_at_once_and_everything_typed_is_kept(h
         ({"timezone": "Mars/Olympus"}, "timezone", "IANA"),
         ({"target_node_id": ""}, "target_node_id", "node"),
         ({"target_node_id": "node_elsewhere"}, "target_node_id", "gone or is not in this network"),
-        ({"misfire_policy": "pray"}, "misfire_policy", "misfire_policy"),
+        ({"misfire_policy": "pray"}, "misfire_policy", "missed slots"),
         ({"catch_up_limit": "101"}, "catch_up_limit", "100"),
         ({"misfire_grace_seconds": "25 h"}, "misfire_grace_seconds", "86"),
         ({"failure_threshold": "0"}, "failure_threshold", "100"),

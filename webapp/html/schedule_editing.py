@@ -16,7 +16,7 @@ from webapp.html.forms.schedule import ScheduleForm, Values, blank_values, happe
 from webapp.html.respond import conflict, flash, form_refused, page, redirect_to
 from webapp.html.schedule_conflict import Differences, Side, find_conflict, pack, unpack
 from webapp.html.schedule_preview import Preview, Subject, preview_of
-from webapp.html.viewing import new_form_key, reached_networks
+from webapp.html.viewing import new_form_key, reached_networks, shown_networks
 from webapp.html.ways import way_out
 from webapp.html.zones import zone_options
 from webapp.identity.access import Facts, Verb, demand
@@ -87,9 +87,15 @@ def create_schedule() -> Response:
 def _first_values() -> Values:
     source = request.args.get("from")
     if source is None:
-        return {**blank_values(viewer_zone()), "target_node_id": request.args.get("node", "")}
+        return {**blank_values(viewer_zone()), "target_node_id": _first_node_id()}
     schedule = queries.find_schedule(db.session(), reached_networks(), source)
     return {**values_of(schedule), "name": f"{schedule.name} (copy)"[:120]}
+
+
+def _first_node_id() -> str:
+    """The node that a link names, or the only one there is."""
+    nodes = nodes_by_alias(db.session(), shown_networks(), now=g.now)
+    return request.args.get("node") or (nodes[0].node.node_id if len(nodes) == 1 else "")
 
 
 def _write_new(form: ScheduleForm) -> Writing:
@@ -180,20 +186,22 @@ def _write_edit(schedule_id: str, form: ScheduleForm) -> Writing:
 
 def _save(writing: Writing) -> Response:
     schedule = _standing(writing)
-    sponsor_pk, revision = schedule.sponsor_pk, schedule.revision
+    schedule_id, sponsor_pk, revision = schedule.schedule_id, schedule.sponsor_pk, schedule.revision
     body = writing.form.changes(values_of(schedule))
     try:
         saved = operations.edit(
             current_actor(),
-            schedule.schedule_id,
+            schedule_id,
             lambda: parse(ScheduleChanges, body),
             revision=lambda: _revision(writing.form),
             now=g.now,
         )
     except AppError as refusal:
-        return _refused(_write_edit(schedule.schedule_id, writing.form), refusal)
+        # What was read before the attempt may be what made it too late.
+        db.session.remove()
+        return _refused(_write_edit(schedule_id, writing.form), refusal)
     _say_saved(saved, revision, taken_over=saved.schedule.sponsor_pk != sponsor_pk)
-    return redirect_to(f"/schedules/{saved.schedule.schedule_id}")
+    return redirect_to(f"/schedules/{schedule_id}")
 
 
 def _standing(writing: Writing) -> Schedule:

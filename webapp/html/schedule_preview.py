@@ -88,7 +88,11 @@ def preview_of(
 
 
 def _checks(session: Session, body: Values, subject: Subject, *, now: datetime) -> list[Check]:
-    checks = draft_checks(session, subject.network_pk, body["target_node_id"], subject.sponsor_pk)
+    target_id = body["target_node_id"]
+    checks = draft_checks(session, subject.network_pk, target_id, subject.sponsor_pk)
+    if not target_id:
+        # Nothing is wrong with a node that was not chosen yet.
+        checks = [check for check in checks if not check.code.startswith("target_")]
     if subject.schedule is None:
         return checks
     state = queries.admission(session, subject.schedule, now=now).checks[0]

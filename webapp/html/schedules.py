@@ -274,19 +274,24 @@ def ask_pause(schedule_id: str) -> Response:
 @access(SignedIn, verb=Verb.PAUSE_SCHEDULE)
 def pause_schedule(schedule_id: str) -> Response:
     """Let no more slots fire, until somebody resumes or the time comes that is given here."""
-    schedule = _find_for(schedule_id, Verb.PAUSE_SCHEDULE)
-    form, zone = PauseForm(request.form), schedule.timezone
+    form, zone = PauseForm(request.form), _find_for(schedule_id, Verb.PAUSE_SCHEDULE).timezone
     try:
         operations.pause(
             current_actor(), schedule_id, lambda: parse(PauseRequest, form.body(zone)), now=g.now
         )
     except AppError as refusal:
-        if refusal.status == 409:
-            return _show(schedule_id, refusal)
-        blame(form, refusal)
-        return form_refused("schedules/pause.html", **_act_context(schedule), form=form)
+        return _pause_refused(schedule_id, form, refusal)
     flash("Paused. What falls due meanwhile is not caught up.")
     return redirect_to(f"/schedules/{schedule_id}")
+
+
+def _pause_refused(schedule_id: str, form: PauseForm, refusal: AppError) -> Response:
+    db.session.remove()
+    if refusal.status == 409:
+        return _show(schedule_id, refusal)
+    blame(form, refusal)
+    schedule = _find_for(schedule_id, Verb.PAUSE_SCHEDULE)
+    return form_refused("schedules/pause.html", **_act_context(schedule), form=form)
 
 
 @blueprint.get("/<schedule_id>/cancel")

@@ -113,7 +113,7 @@ class ScheduleForm(Form):
     )
 
     type = RadioField("When", choices=KINDS)
-    run_at = LocalField("At", filters=[trimmed])
+    run_at = LocalField("Date and time", filters=[trimmed])
     run_at_turn = RadioField(
         "Which of the two",
         choices=[SelectChoice("first", "The first time"), SelectChoice("second", "The second time")],
