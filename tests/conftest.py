@@ -74,22 +74,52 @@ def config(database_url: str) -> Config:
     return config_for(database_url)
 
 
-@pytest.fixture
-def app(config: Config, clock: FrozenClock) -> Iterator[Flask]:
-    """The product on its own database. No context is pushed: say `with app.app_context():` where needed."""
-    from webapp import create_app
+@pytest.fixture(scope="session")
+def built_apps() -> dict[tuple[Config, bool], Flask]:
+    """Apps that were built for the same settings: building one takes longer than most tests."""
+    return {}
 
-    app = create_app(config, clock)
+
+@pytest.fixture
+def app(config: Config, clock: FrozenClock, built_apps: dict[tuple[Config, bool], Flask]) -> Iterator[Flask]:
+    """The product on its own database. No context is pushed: say `with app.app_context():` where needed.
+
+    The same app serves many tests, each with a new database and its own clock; a test that adds routes asks
+    for `own_app`.
+    """
+    yield from _built(config, clock, built_apps, serves_web=True)
+
+
+@pytest.fixture
+def engine_app(
+    config: Config, clock: FrozenClock, built_apps: dict[tuple[Config, bool], Flask]
+) -> Iterator[Flask]:
+    """The product without pages and calls, as a worker has it."""
+    yield from _built(config, clock, built_apps, serves_web=False)
+
+
+def _built(
+    config: Config, clock: FrozenClock, apps: dict[tuple[Config, bool], Flask], *, serves_web: bool
+) -> Iterator[Flask]:
+    from webapp import create_app
+    from webapp.web.live import init_live
+
+    key = (config, serves_web)
+    if key not in apps:
+        apps[key] = create_app(config, clock, serves_web=serves_web)
+    app = apps[key]
+    app.extensions["carillon_clock"] = clock
+    init_live(app)
     yield app
     dispose_engines(app)
 
 
 @pytest.fixture
-def engine_app(config: Config, clock: FrozenClock) -> Iterator[Flask]:
-    """The product without pages and calls, as a worker has it; half a second less for each test."""
+def own_app(config: Config, clock: FrozenClock) -> Iterator[Flask]:
+    """An app that this test alone uses, and may add routes to."""
     from webapp import create_app
 
-    app = create_app(config, clock, serves_web=False)
+    app = create_app(config, clock)
     yield app
     dispose_engines(app)
 

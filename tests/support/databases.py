@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import shutil
 from collections.abc import Callable, Iterator
@@ -66,12 +67,26 @@ class Databases(Protocol):
         ...
 
 
+class _Numbers:
+    """The lowest number that is free: addresses come again, so that what is built for one can be kept."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._next = itertools.count(1)
+
+    def take(self) -> int:
+        return heapq.heappop(self._free) if self._free else next(self._next)
+
+    def give_back(self, name: str) -> None:
+        heapq.heappush(self._free, int(name.removeprefix("test")))
+
+
 class SqliteDatabases:
     """Databases that are files in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._numbers = itertools.count(1)
+        self._numbers = _Numbers()
 
     @cached_property
     def _template(self) -> Path:
@@ -81,7 +96,7 @@ class SqliteDatabases:
 
     def fresh(self) -> str:
         """Copy the migrated file."""
-        path = self._folder / f"test{next(self._numbers)}.db"
+        path = self._folder / f"test{self._numbers.take()}.db"
         template = self._template
         # In WAL mode the newest pages lie beside the file until the last connection closes.
         assert not template.with_name("template.db-wal").exists(), "somebody still has the template open"
@@ -93,6 +108,7 @@ class SqliteDatabases:
         path = Path(database_url.removeprefix("sqlite:///"))
         for part in path.parent.glob(f"{path.name}*"):
             part.unlink()
+        self._numbers.give_back(path.stem)
 
 
 class PostgresqlDatabases:
@@ -100,7 +116,7 @@ class PostgresqlDatabases:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._numbers = itertools.count(1)
+        self._numbers = _Numbers()
 
     @cached_property
     def _template(self) -> str:
@@ -109,13 +125,14 @@ class PostgresqlDatabases:
 
     def fresh(self) -> str:
         """Clone the migrated database."""
-        return self._cluster.create(f"test{next(self._numbers)}", self._template)
+        return self._cluster.create(f"test{self._numbers.take()}", self._template)
 
     def drop(self, database_url: str) -> None:
         """Drop the clone."""
         name = make_url(database_url).database
         assert name is not None
         self._cluster.drop(name)
+        self._numbers.give_back(name)
 
 
 class DatabaseSource:

@@ -204,7 +204,7 @@ def test_an_odd_page_is_refused(probe: FlaskClient, query: str, code: str) -> No
     assert (answer.status_code, answer.json["error"]) == (400, code)
 
 
-def test_the_network_of_a_write_is_found_by_the_rule(app: Flask, probe: FlaskClient, cast: Cast) -> None:
+def test_the_network_of_a_write_is_found_by_the_rule(own_app: Flask, probe: FlaskClient, cast: Cast) -> None:
     def asked(client: FlaskClient, network_id: object = None, token: str | None = None):
         body = {} if network_id is None else {"network_id": network_id}
         headers = {} if token is None else bearer(token)
@@ -217,19 +217,19 @@ def test_the_network_of_a_write_is_found_by_the_rule(app: Flask, probe: FlaskCli
     assert asked(probe, away) == (404, "network_not_found")
     assert asked(probe, "net_nowhere") == (404, "network_not_found")
     assert asked(probe, 7) == (400, "invalid_network_id")
-    with app.app_context():
+    with own_app.app_context():
         make_member(cast.alice, cast.elsewhere)
         bound = make_token(cast.alice, network=cast.elsewhere)
         nobody = make_user("Nora")
     assert asked(probe) == (400, "network_id_required")
     assert asked(probe, away) == "elsewhere"
-    script = app.test_client()
+    script = own_app.test_client()
     assert asked(script, token=bound) == "elsewhere"
     assert asked(script, away, token=bound) == "elsewhere"
     assert asked(script, home, token=bound) == (404, "network_not_found"), (
         "named another: not silently elsewhere"
     )
-    assert asked(signed_in(app, nobody)) == (403, "permission_denied")
+    assert asked(signed_in(own_app, nobody)) == (403, "permission_denied")
 
 
 def test_a_list_shows_all_networks_or_the_one_that_is_named(
