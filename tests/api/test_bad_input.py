@@ -72,7 +72,7 @@ VALUES: dict[str, Any] = {
     "instant without offset": "2026-12-01T09:00:00",
 }
 # What the database itself could choke on, if it came so far; the other one has seen all of it.
-ON_POSTGRESQL = ("null", "minus one", "huge", "empty", "digits", "emoji", "escape", "markup")
+ON_POSTGRESQL = ("minus one", "huge", "empty", "emoji", "markup")
 LINES = {"digits", "word", "emoji", "right to left", "markup", "instant without offset"}
 TEXT = {*LINES, "escape", "two lines"}
 LEGAL: dict[str, set[str]] = {
@@ -270,6 +270,11 @@ def values_for(house: House) -> dict[str, Any]:
     return VALUES if is_sqlite(house) else {kind: VALUES[kind] for kind in ON_POSTGRESQL}
 
 
+def some(house: House, cases: dict[str, Any]) -> dict[str, Any]:
+    """All cases on SQLite, the last three on PostgreSQL, where they would be refused at the same door."""
+    return cases if is_sqlite(house) else dict(list(cases.items())[-3:])
+
+
 def is_sqlite(house: House) -> bool:
     return bool(house.app.config["SQLALCHEMY_DATABASE_URI"].startswith("sqlite"))
 
@@ -292,8 +297,9 @@ def test_wrong_values_are_refused_and_change_nothing(house: House, endpoint: str
         legal = LEGAL.get(f"{body.model.__name__}.{name}", LEGAL.get(name, set()))
         for kind, value in values_for(house).items():
             if kind not in legal:
-                _refused(house, aim, {**aim.good, name: value}, f"{name}: {kind}")
-    for kind, value in UNREADABLE.items():
+                code = _refused(house, aim, {**aim.good, name: value}, f"{name}: {kind}")
+                assert code != "unknown_field", f"{endpoint} does not know {name}, which is described"
+    for kind, value in some(house, UNREADABLE).items():
         code = _refused(house, aim, {**aim.good, "unknown": value}, kind)
         assert code == ("payload_too_large" if kind == "long" else "invalid_json"), kind
     for key in ("unknown", "", "Name", "__proto__", "k" * 5000, "\ud800", "a\x00b", "schlüssel"):
@@ -302,7 +308,7 @@ def test_wrong_values_are_refused_and_change_nothing(house: House, endpoint: str
     for name in body.model.model_fields:
         if body.model.model_fields[name].is_required():
             _refused(house, aim, {key: aim.good[key] for key in aim.good if key != name}, f"no {name}")
-    for kind, (raw, content_type, code) in BROKEN.items():
+    for kind, (raw, content_type, code) in some(house, BROKEN).items():
         answer = house.call(aim.who, aim.method, aim.path, data=raw, content_type=content_type)
         assert answer.json["error"] == code, kind
     if aim.good and not body.optional and endpoint != "api_node.reply":
@@ -385,7 +391,7 @@ def test_the_edges_of_the_calendar_are_survived(house: House) -> None:
 
 def test_ids_that_are_none_or_are_foreign_are_not_there(house: House) -> None:
     theirs = _foreign_ids(house)
-    wrong_ids = _WRONG_IDS if is_sqlite(house) else _WRONG_IDS[-3:]
+    wrong_ids = some(house, dict.fromkeys(_WRONG_IDS))
     before = dump(house)
     attempts = 0
     for route in routes(house.app):
@@ -473,10 +479,10 @@ def test_wrong_pages_are_refused_by_every_list(house: House) -> None:
             continue
         lists += 1
         path = path_of(route.rule).format(**ids)
-        for query, code in WRONG_PAGES.items() if is_sqlite(house) else list(WRONG_PAGES.items())[-4:]:
+        for query, code in some(house, WRONG_PAGES).items():
             assert house.call("alice", "GET", f"{path}?{query}").error == (400, code), (path, query)
         for parameter in call.parameters:
-            for wrong in ("", "\u202e\x07", "x" * 5000, "a\nb", "%", "�"):
+            for wrong in some(house, dict.fromkeys(("", "\u202e\x07", "a\nb", "%", "x" * 5000, "�"))):
                 query_string = {parameter.name: wrong}
                 answer = house.call("alice", "GET", path, query_string=query_string)
                 fine = parameter.name == "q" and wrong in ("", "%", "�")

@@ -72,7 +72,7 @@ _TIMETABLE: Final[Schema] = {
         for kind, fields in _TIMETABLES.items()
     ]
 }
-_OVERRIDES: Final[Mapping[str, Schema]] = {
+OVERRIDES: Final[Mapping[str, Schema]] = {
     "schedule": _TIMETABLE,
     "timezone": {"type": "string", "description": "An IANA name, such as Europe/Berlin."},
     "alias": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{1,59}$"},
@@ -130,6 +130,7 @@ _SEEN: Final = Parameter(
     "seen",
     {"type": "string"},
     "Go on after this event; where it is not kept any more, begin with the present.",
+    codes=(),
 )
 
 
@@ -439,6 +440,6 @@ def describe() -> Schema:
     """The document of the current app; written once."""
     known: Schema | None = current_app.extensions.get("carillon_openapi")
     if known is None:
-        known = document(current_app, CALLS, overrides=_OVERRIDES, about=_ABOUT)
+        known = document(current_app, CALLS, overrides=OVERRIDES, about=_ABOUT)
         current_app.extensions["carillon_openapi"] = known
     return known

@@ -56,18 +56,18 @@ class Body:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of the query string, or a header."""
+    """A parameter of the query string, or a header; a wrong value is `invalid_<name>` where `codes` say no other."""
 
     name: str
     schema: Schema
     description: str
     where: str = "query"
-    codes: tuple[str, ...] = ()
+    codes: tuple[str, ...] | None = None
 
     @property
     def refusals(self) -> tuple[str, ...]:
         """The codes of a wrong value."""
-        return self.codes or (f"invalid_{self.name}",)
+        return (f"invalid_{self.name}",) if self.codes is None else self.codes
 
 
 @dataclass(frozen=True)
