@@ -313,6 +313,20 @@ def test_a_deleted_node_stops_its_schedules_at_once(stage: Stage) -> None:
     assert stage.told(schedule) == [("09:00", "cancelled", "schedule_stopped")]
 
 
+@pytest.mark.parametrize("state", ["paused", "active"])
+def test_work_in_hand_at_a_deleted_node_ends_with_it(stage: Stage, state: str) -> None:
+    schedule = stage.create()
+    stage.tick(hours=1)
+    (task,) = stage.fetch()
+    stage.acknowledge(task)
+    if state == "paused":
+        stage.pause(schedule)
+        stage.run_now(stage.create(name="Other"))
+    node_operations.delete_node(stage.alice, stage.node.node_id, now=stage.clock.now())
+    assert stage.told(schedule) == [("09:00", "expired", "target_node_not_found")]
+    assert {task.status for task in stage.tasks()} <= {TaskStatus.EXPIRED, TaskStatus.CANCELLED}
+
+
 def test_a_row_that_cannot_be_handled_costs_only_itself_and_stops_after_ten_times(stage: Stage) -> None:
     poison, healthy = stage.create(), stage.create(name="Healthy")
     _spoil(poison.id)

@@ -522,6 +522,25 @@ def node_changed(tx: Tx, node_pk: int, now: datetime) -> None:
         Schedule.status == ScheduleStatus.ACTIVE,
     )
     _recheck(tx, tx.session.scalars(statement).all(), now=now)
+    if node_pk not in target_for(TargetKind.NODE).load(tx.session, [node_pk]):
+        _end_work_at(tx, TargetKind.NODE, node_pk, now=now)
+
+
+def _end_work_at(tx: Tx, kind: TargetKind, target_pk: int, *, now: datetime) -> None:
+    """End the open runs of a target that is gone: nobody could ever report on them."""
+    target = target_for(kind)
+    works = select(Run.schedule_pk).join(Schedule, Schedule.id == Run.schedule_pk)
+    works = works.where(Schedule.target_kind == kind, Run.target_pk == target_pk, STILL_OPEN)
+    for schedule_pk in sorted(set(tx.session.scalars(works))):
+        schedule = load_locked(tx, schedule_pk)
+        runs = [run for run in open_runs(tx, schedule_pk) if run.target_pk == target_pk]
+        target.expire(tx, [run for run in runs if is_dispatched(run)], code=target.missing_code, now=now)
+        for run in runs:
+            close_run(run, RunStatus.EXPIRED, code=target.missing_code, now=now)
+        tx.session.flush()
+        for run in runs:
+            after_end(tx, schedule, run, now=now)
+        tell(tx, schedule, [run.run_id for run in runs], now=now)
 
 
 def _recheck(tx: Tx, schedule_pks: Sequence[int], *, now: datetime) -> None:
