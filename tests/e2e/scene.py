@@ -5,7 +5,8 @@ The demo's orders, runs that were answered, failed, skipped and that still wait,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -29,12 +30,18 @@ MINUTE = "Count the words of the minute"
 
 
 @dataclass(frozen=True)
-class Scene:
-    """How to get in, and the addresses that are worth a look."""
+class Beginning:
+    """How to get in, and the address of a schedule."""
 
     owner: str
     password: str
     schedule: str
+
+
+@dataclass(frozen=True)
+class Scene(Beginning):
+    """The addresses that are worth a look, too."""
+
     paused_schedule: str
     run: str
     failed_run: str
@@ -43,33 +50,47 @@ class Scene:
     task: str
 
 
+def begin(site: Site) -> Beginning:
+    """Write the demo's people, nodes and orders into the site's database."""
+    with _product(site):
+        return _begin(site)
+
+
 def furnish(site: Site) -> Scene:
-    """Fill the site's database and let its worker claim; returns what was made."""
-    app = create_app(config_for(site.database_url), site.clock)
-    try:
-        with app.app_context():
-            return _furnish(site)
-    finally:
-        dispose_engines(app)
+    """The same, then let the site's worker claim and a node answer; returns what was made."""
+    with _product(site):
+        return _furnish(site)
 
 
 def pause(site: Site, address: str) -> None:
     """Pause the schedule of this page as its owner, somewhere else than in the browser."""
+    with _product(site):
+        with reading() as session:
+            owner = queries.user_by_name(session, demo.OWNER)
+            person = queries.person_of(session, user_pk=owner.id) if owner else None
+        assert person is not None
+        schedule_id = address.removeprefix("/schedules/")
+        schedules.pause(person.actor, schedule_id, PauseRequest, now=site.clock.now())
+
+
+@contextmanager
+def _product(site: Site) -> Iterator[None]:
+    """The product in this process, on the site's database and clock."""
     app = create_app(config_for(site.database_url), site.clock)
     try:
         with app.app_context():
-            with reading() as session:
-                owner = queries.user_by_name(session, demo.OWNER)
-                person = queries.person_of(session, user_pk=owner.id) if owner else None
-            assert person is not None
-            schedule_id = address.removeprefix("/schedules/")
-            schedules.pause(person.actor, schedule_id, PauseRequest, now=site.clock.now())
+            yield
     finally:
         dispose_engines(app)
 
 
-def _furnish(site: Site) -> Scene:
+def _begin(site: Site) -> Beginning:
     sample = demo.furnish(now=site.clock.now())
+    return Beginning(sample.owner, sample.password, f"/schedules/{_public_id(_schedule(MINUTE))}")
+
+
+def _furnish(site: Site) -> Scene:
+    beginning = _begin(site)
     minute = _schedule(MINUTE)
     atlas = _node(demo.WORKING_NODE)
     # The run that the demo starts by hand.
@@ -87,9 +108,9 @@ def _furnish(site: Site) -> Scene:
         status = session.scalar(select(Run.status).where(Run.run_id == skipped))
     assert status is RunStatus.SKIPPED, f"{open_run} is open, and {skipped} is {status}"
     return Scene(
-        owner=sample.owner,
-        password=sample.password,
-        schedule=f"/schedules/{_public_id(minute)}",
+        owner=beginning.owner,
+        password=beginning.password,
+        schedule=beginning.schedule,
         paused_schedule=f"/schedules/{paused}",
         run=f"/runs/{answered}",
         failed_run=f"/runs/{failed}",

@@ -15,7 +15,7 @@ pytestmark = with_script_only
 def test_what_happens_between_the_drawing_of_a_page_and_its_stream_is_not_missed(
     site: Site, page: Page
 ) -> None:
-    made = scene.furnish(site)
+    made = scene.begin(site)
     door.sign_in(page, made.owner, made.password)
     late: list[str] = []
 

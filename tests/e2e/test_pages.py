@@ -57,9 +57,24 @@ def test_the_door_and_the_empty_pages(site: Site, page: Page, look_at: Look) -> 
     look_at("set-up, refused")
     door.set_up(page, site.set_up_link)
     look_at("overview, empty")
-    for address in ("/schedules", "/runs", "/nodes", "/schedules/new", "/no-such-page"):
+    for address in ("/schedules", "/runs", "/nodes", "/no-such-page"):
         page.goto(address)
         look_at(f"{address}, empty")
+    _refused_schedule_says_what_to_mend(page)
+    look_at("new schedule, refused")
+
+
+def _refused_schedule_says_what_to_mend(page: Page) -> None:
+    form = ScheduleForm(page, script=True).open_new()
+    form.choose_kind("Weekly")
+    form.choose_days()
+    form.save()
+    summary = page.get_by_role("alert")
+    expect(summary).to_contain_text("to mend before this can be saved")
+    expect(summary).to_be_focused()
+    expect(page).to_have_title("Error: New schedule · Carillon")
+    summary.get_by_role("link", name="Choose at least one weekday.").click()
+    expect(page.get_by_role("checkbox", name="Monday")).to_be_focused()
 
 
 def test_the_pages_of_a_network_at_work(site: Site, page: Page, look_at: Look) -> None:
@@ -88,19 +103,3 @@ def test_the_pages_of_a_network_at_work(site: Site, page: Page, look_at: Look) -
     page.goto(made.schedule)
     look_at(made.schedule)
     shoot(page, "schedule")
-
-
-def test_a_refused_schedule_says_what_to_mend(site: Site, page: Page, look_at: Look) -> None:
-    made = scene.furnish(site)
-    door.sign_in(page, made.owner, made.password)
-    form = ScheduleForm(page, script=True).open_new()
-    form.choose_kind("Weekly")
-    form.choose_days()
-    form.save()
-    summary = page.get_by_role("alert")
-    expect(summary).to_contain_text("to mend before this can be saved")
-    expect(summary).to_be_focused()
-    expect(page).to_have_title("Error: New schedule · Carillon")
-    look_at("new schedule, refused")
-    summary.get_by_role("link", name="Choose at least one weekday.").click()
-    expect(page.get_by_role("checkbox", name="Monday")).to_be_focused()
