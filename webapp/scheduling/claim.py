@@ -313,6 +313,33 @@ def _room_for_catching_up(definition: Any, open_runs: Sequence[OpenRun]) -> int:
     return max(1, min(int(definition.catch_up_limit), left))
 
 
+def _overlap_of(
+    definition: Any,
+    slot: datetime,
+    plan: Plan,
+    open_runs: Sequence[OpenRun],
+    *,
+    backlog: bool = False,
+    now: datetime,
+) -> policy.Overlap:
+    return policy.overlap(
+        open_runs,
+        policy=definition.overlap_policy,
+        trigger=Trigger.SCHEDULED,
+        once=is_once(definition),
+        now=now,
+        period=steps.period_after(plan, slot) if open_runs else None,
+        backlog=backlog,
+    )
+
+
+def _scheduled_run(definition: Any, slots: Slots, *, now: datetime) -> dict[str, Any]:
+    run_id = scheduled_run_id(definition.schedule_id, slots.slot)
+    return steps.run_row(
+        definition, run_id=run_id, slots=slots, trigger=Trigger.SCHEDULED, actor=steps.WORKER, now=now
+    )
+
+
 def _decide_slot(
     decision: Decision,
     slots: Slots,
@@ -323,27 +350,13 @@ def _decide_slot(
     now: datetime,
 ) -> None:
     definition = decision.definition
-    overlap = policy.overlap(
-        open_runs,
-        policy=definition.overlap_policy,
-        trigger=Trigger.SCHEDULED,
-        once=is_once(definition),
-        now=now,
-        period=steps.period_after(plan, slots.slot) if open_runs else None,
-    )
+    overlap = _overlap_of(definition, slots.slot, plan, open_runs, now=now)
     decision.expire = overlap.expire
     decision.supersede = overlap.supersede
     if overlap.fate is Fate.SKIP:
         _skip_for(decision, slots, cast(OpenRun, overlap.blocker), now=now)
         return
-    run = steps.run_row(
-        definition,
-        run_id=scheduled_run_id(definition.schedule_id, slots.slot),
-        slots=slots,
-        trigger=Trigger.SCHEDULED,
-        actor=steps.WORKER,
-        now=now,
-    )
+    run = _scheduled_run(definition, slots, now=now)
     decision.runs.append(run)
     if overlap.fate is Fate.WAIT:
         run |= {
@@ -385,15 +398,7 @@ def _decide_backlog(
     now: datetime,
 ) -> None:
     definition = decision.definition
-    overlap = policy.overlap(
-        open_runs,
-        policy=definition.overlap_policy,
-        trigger=Trigger.SCHEDULED,
-        once=is_once(definition),
-        now=now,
-        period=steps.period_after(plan, backlog[-1]) if open_runs else None,
-        backlog=True,
-    )
+    overlap = _overlap_of(definition, backlog[-1], plan, open_runs, backlog=True, now=now)
     decision.expire = overlap.expire
     if overlap.fate is Fate.SKIP:
         standing = Slots(backlog[-1]).joined_by_older(len(backlog) - 1, backlog[0])
@@ -401,14 +406,7 @@ def _decide_backlog(
         return
     draining = any(run.backlog for run in open_runs)
     for place, slot in enumerate(backlog):
-        run = steps.run_row(
-            definition,
-            run_id=scheduled_run_id(definition.schedule_id, slot),
-            slots=Slots(slot),
-            trigger=Trigger.SCHEDULED,
-            actor=steps.WORKER,
-            now=now,
-        )
+        run = _scheduled_run(definition, Slots(slot), now=now)
         run |= {"backlog": True}
         decision.runs.append(run)
         if refusal is not None or (place == 0 and not draining and overlap.fate is Fate.DISPATCH):
@@ -418,14 +416,7 @@ def _decide_backlog(
 
 
 def _born(definition: Any, slots: Slots, status: RunStatus, code: str, *, now: datetime) -> dict[str, Any]:
-    run = steps.run_row(
-        definition,
-        run_id=scheduled_run_id(definition.schedule_id, slots.slot),
-        slots=slots,
-        trigger=Trigger.SCHEDULED,
-        actor=steps.WORKER,
-        now=now,
-    )
+    run = _scheduled_run(definition, slots, now=now)
     return run | {"status": status, "error_code": code, "completed_at": now}
 
 

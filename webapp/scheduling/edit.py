@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from webapp import audit
 from webapp.errors import AppError
 from webapp.identity.access import Actor
 from webapp.identity.models import User
@@ -95,16 +94,8 @@ def apply_changes(
     steps.touch(schedule, now=now)
     if was is ScheduleStatus.ACTIVE:
         _recompute(schedule, moved=timing is not None and timing.moves, now=now)
-    audit.record(
-        tx,
-        schedule.network_pk,
-        actor=actor.name,
-        verb="schedule.edit",
-        subject_kind="schedule",
-        subject_id=schedule.schedule_id,
-        detail={"changed": sorted(changed), **steps.definition_in_force(schedule)},
-        now=now,
-    )
+    change = {"changed": sorted(changed), **steps.definition_in_force(schedule)}
+    steps.record(tx, schedule, "schedule.edit", change, actor=actor.name, now=now)
     steps.tell(tx, schedule, now=now)
     if heals and _can_heal(changed) and steps.resume_refusal(tx, schedule, now=now) is None:
         steps.activate(tx, schedule, actor=actor.name, now=now)

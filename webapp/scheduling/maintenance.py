@@ -9,8 +9,6 @@ from typing import cast
 
 from sqlalchemy import Table, delete, select, update
 
-from webapp import audit
-from webapp.events import outbox
 from webapp.logs import get_logger
 from webapp.scheduling import alerts, operations, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
@@ -181,17 +179,9 @@ def _adopt(tx: Tx, schedule: Schedule, *, now: datetime) -> bool:
     if slot == before:
         return False
     steps.set_next(schedule.due, slot)
-    audit.record(
-        tx,
-        schedule.network_pk,
-        actor=steps.WORKER,
-        verb="schedule.zone_data",
-        subject_kind="schedule",
-        subject_id=schedule.schedule_id,
-        detail={"was": before.isoformat(), **steps.definition_in_force(schedule)},
-        now=now,
-    )
-    outbox.emit(tx, schedule.network_pk, "schedule", {"schedules": [schedule.schedule_id]}, now=now)
+    change = {"was": before.isoformat(), **steps.definition_in_force(schedule)}
+    steps.record(tx, schedule, "schedule.zone_data", change, actor=steps.WORKER, now=now)
+    steps.tell(tx, schedule, now=now)
     return True
 
 

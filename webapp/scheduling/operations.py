@@ -13,7 +13,6 @@ from typing import Any
 
 from sqlalchemy import select
 
-from webapp import audit
 from webapp.errors import AppError
 from webapp.identity import idempotency
 from webapp.identity.access import Actor, Facts, Verb, demand, may
@@ -118,7 +117,8 @@ def create(
     )
     tx.session.flush()
     schedule = steps.load_locked(tx, schedule.id)
-    _audit(tx, schedule, actor.name, "schedule.create", steps.definition_in_force(schedule), now=now)
+    definition = steps.definition_in_force(schedule)
+    steps.record(tx, schedule, "schedule.create", definition, actor=actor.name, now=now)
     steps.tell(tx, schedule, now=now)
     return _saved(tx, schedule)
 
@@ -246,14 +246,8 @@ def _pause(
         schedule.status_reason, schedule.resume_at = new_reason, new_time
         schedule.resume_by_pk = actor.user_pk if new_time is not None else None
         steps.touch(schedule, now=now)
-        _audit(
-            tx,
-            schedule,
-            actor.name,
-            "schedule.paused",
-            {"reason": new_reason, **steps.definition_in_force(schedule)},
-            now=now,
-        )
+        change = {"reason": new_reason, **steps.definition_in_force(schedule)}
+        steps.record(tx, schedule, "schedule.paused", change, actor=actor.name, now=now)
         steps.tell(tx, schedule, now=now)
         return
     steps.leave_active(tx, schedule, ScheduleStatus.PAUSED, reason=reason, actor=actor.name, now=now)
@@ -316,7 +310,7 @@ def resume_when_due(tx: Tx, schedule_pk: int, *, now: datetime) -> bool:
     schedule.resume_at = schedule.resume_by_pk = None
     schedule.status_reason = code
     steps.touch(schedule, now=now)
-    _audit(tx, schedule, steps.WORKER, "schedule.resume_refused", {"reason": code}, now=now)
+    steps.record(tx, schedule, "schedule.resume_refused", {"reason": code}, actor=steps.WORKER, now=now)
     alerts.raise_alert(
         tx,
         schedule.network_pk,
@@ -419,7 +413,7 @@ def _run_now(
         refused = AppError(code, status=409)
     if refused is not None:
         detail = {"code": refused.code, **refused.details}
-        _audit(tx, schedule, actor.name, "schedule.run_now_refused", detail, now=now)
+        steps.record(tx, schedule, "schedule.run_now_refused", detail, actor=actor.name, now=now)
         return refused
     run_id = manual_run_id(schedule_id, f"{actor.user_pk}:{key}" if key else new_id("req"))
     idempotency.claim(tx, request, run_id, now=now)
@@ -438,7 +432,7 @@ def _run_now(
     decision.runs.append(row)
     schedule.due.claim_seq += 1
     claim.write(tx, [decision], facts, now=now)
-    _audit(tx, schedule, actor.name, "schedule.run_now", {"run_id": run_id}, now=now)
+    steps.record(tx, schedule, "schedule.run_now", {"run_id": run_id}, actor=actor.name, now=now)
     return tx.session.scalars(select(Run).where(Run.run_id == run_id)).one()
 
 
@@ -476,21 +470,6 @@ def _refuse_ended(schedule: Schedule) -> None:
 def _check_revision(schedule: Schedule, seen: int | None) -> None:
     if seen is not None and seen != schedule.revision:
         raise AppError("revision_conflict", current_revision=schedule.revision)
-
-
-def _audit(
-    tx: Tx, schedule: Schedule, actor: str, verb: str, detail: dict[str, Any], *, now: datetime
-) -> None:
-    audit.record(
-        tx,
-        schedule.network_pk,
-        actor=actor,
-        verb=verb,
-        subject_kind="schedule",
-        subject_id=schedule.schedule_id,
-        detail=detail,
-        now=now,
-    )
 
 
 def _saved(tx: Tx, schedule: Schedule) -> Saved:

@@ -303,16 +303,8 @@ def change_status(
         set_next(schedule.due, None)
         schedule.next_change = None
     touch(schedule, now=now)
-    audit.record(
-        tx,
-        schedule.network_pk,
-        actor=actor,
-        verb=f"schedule.{status.value}",
-        subject_kind="schedule",
-        subject_id=schedule.schedule_id,
-        detail={"from": before.value, "reason": reason, **definition_in_force(schedule), **(detail or {})},
-        now=now,
-    )
+    change = {"from": before.value, "reason": reason, **definition_in_force(schedule), **(detail or {})}
+    record(tx, schedule, f"schedule.{status.value}", change, actor=actor, now=now)
     if status is ScheduleStatus.NEEDS_ATTENTION:
         alerts.raise_alert(
             tx,
@@ -326,6 +318,22 @@ def change_status(
     else:
         alerts.resolve_alerts(tx, schedule.network_pk, schedule.schedule_id, now=now)
     tell(tx, schedule, now=now)
+
+
+def record(
+    tx: Tx, schedule: Schedule, verb: str, detail: dict[str, Any], *, actor: str, now: datetime
+) -> None:
+    """Audit what was done to a schedule, or refused; a change carries `definition_in_force`."""
+    audit.record(
+        tx,
+        schedule.network_pk,
+        actor=actor,
+        verb=verb,
+        subject_kind="schedule",
+        subject_id=schedule.schedule_id,
+        detail=detail,
+        now=now,
+    )
 
 
 def touch(schedule: Schedule, *, now: datetime) -> None:
