@@ -38,7 +38,7 @@ def test_the_stylesheet_sets_the_layer_order_first_and_keeps_pico_below_the_comp
         "@layer base {\n/*!\n * Pico CSS",
         "/* Pico map:",
         "/* Foundation:",
-        "/* Ask:",
+        "/* Button:",
         "@layer utilities {",
     ]
     places = [css.index(mark) for mark in marks]
