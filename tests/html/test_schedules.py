@@ -208,7 +208,7 @@ def test_older_runs_are_a_page_away(house: House) -> None:
 
 @pytest.mark.parametrize(
     ("start", "regions"),
-    [("/schedules", ("schedule-list",)), ("", ("schedule-now", "schedule-history"))],
+    [("/schedules", ("schedule-list",)), ("", ("schedule-now", "schedule-history", "schedule-order"))],
 )
 def test_each_fragment_is_a_part_of_its_page(house: House, start: str, regions: tuple[str, ...]) -> None:
     with house.backstage() as stage:

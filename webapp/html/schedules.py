@@ -47,6 +47,7 @@ _LIST: Final = {"schedule-list": "schedules/_schedule_list.html"}
 _DETAIL: Final = {
     "schedule-now": "schedules/_schedule_now.html",
     "schedule-history": "schedules/_schedule_history.html",
+    "schedule-order": "schedules/_schedule_order.html",
 }
 _STRIP: Final = 20
 _PER_PAGE: Final = 25
