@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Table, update
+from sqlalchemy import Table, select, update
+from sqlalchemy.orm import Session
 
 from webapp.events import outbox
 from webapp.scheduling.models import Alert
@@ -50,6 +51,14 @@ def resolve_alerts(
     if kind is not None:
         statement = statement.where(Alert.kind == kind)
     tx.session.execute(statement.values(resolved_at=now))
+
+
+def open_subjects(session: Session, kind: str, subject_ids: Sequence[str]) -> set[str]:
+    """Which of these subjects have an open card of this kind."""
+    statement = select(Alert.subject_id).where(
+        Alert.kind == kind, Alert.subject_id.in_(subject_ids), Alert.resolved_at.is_(None)
+    )
+    return set(session.scalars(statement))
 
 
 def resolve_kind(tx: Tx, kind: str, subject_ids: Sequence[str], *, now: datetime) -> None:
