@@ -23,7 +23,8 @@ from webapp.identity.models import Network, Role
 from webapp.nodes import operations as nodes
 from webapp.retention import prune as prune_history
 from webapp.scheduling.tick import BatchSize, Worker, single_pass
-from webapp.store import reading
+from webapp.store import engine, reading
+from webapp.store.schema import SchemaState, schema_state
 
 P = ParamSpec("P")
 # Whoever pipes a whole file into us by mistake is told so, not waited for.
@@ -41,6 +42,10 @@ def _speaks_plainly(work: Callable[P, None]) -> Callable[P, None]:
 
     @wraps(work)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        with engine().connect() as connection:
+            state = schema_state(connection)
+        if state is not SchemaState.CURRENT:
+            _refuse("The database does not have this version's tables: run flask --app app db upgrade.")
         try:
             work(*args, **kwargs)
         except AppError as error:

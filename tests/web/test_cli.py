@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from flask import Flask
@@ -10,6 +11,8 @@ from flask.testing import FlaskCliRunner
 
 from tests.factories import PASSWORD, Cast, bearer
 from tests.identity.reading import audited, roles
+from tests.support.databases import config_for, dispose_engines
+from webapp import create_app
 from webapp.identity.sign_in import sign_in
 
 pytestmark = pytest.mark.usefixtures("quick_hashes")
@@ -119,3 +122,12 @@ def test_pruning_is_told_as_json(cast: Cast, run: FlaskCliRunner) -> None:
     result = run.invoke(args=["prune"])
     assert result.exit_code == 0, result.stderr
     assert isinstance(json.loads(result.stdout), dict)
+
+
+@pytest.mark.parametrize("command", ["doctor", "tick", "prune"])
+def test_a_database_without_tables_is_said_in_a_sentence(tmp_path: Path, command: str) -> None:
+    app = create_app(config_for(f"sqlite:///{tmp_path / 'empty.db'}"))
+    answer = app.test_cli_runner().invoke(args=[command])
+    assert (answer.exit_code, answer.stderr.count("\n")) == (1, 1)
+    assert "flask --app app db upgrade" in answer.stderr
+    dispose_engines(app)

@@ -164,9 +164,9 @@ def needs_of_nodes(nodes: Iterable[NodeView]) -> list[Need]:
             title=view.node.alias,
             href=f"/nodes/{view.node.node_id}",
             rest=f"holds {plural(view.unacknowledged, 'task')}",
-            words="They wait until it fetches them or their time runs out.",
+            words="Nothing is fetched while it is silent; in the end the time runs out.",
             code=None,
-            todo="Start the node, or cancel them.",
+            todo="Start the node, or cancel what waits.",
             ways=(Way("See node", f"/nodes/{view.node.node_id}"),),
         )
         for view in nodes
