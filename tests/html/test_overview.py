@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.html.browsing import House, assert_fragments_occur
+from webapp.errors import sentence_of
 from webapp.html import stave
 from webapp.identity.operations import remove_member
 from webapp.nodes.lifecycle import NodeStatus, TaskStatus
@@ -58,7 +59,9 @@ def test_an_empty_network_shows_the_three_steps_and_marks_the_next_one(house: Ho
 
 def test_somebody_without_a_network_is_told_so(house: House) -> None:
     with house.backstage() as stage:
-        remove_member(stage.alice, stage.cast.network.network_id, stage.cast.bob.user_id, now=stage.clock.now())
+        remove_member(
+            stage.alice, stage.cast.network.network_id, stage.cast.bob.user_id, now=stage.clock.now()
+        )
     assert headline(house.bob.get("/")) == "You belong to no network yet"
 
 
@@ -99,7 +102,7 @@ def test_a_stopped_schedule_is_a_card_with_its_reason_its_code_and_the_way_out(h
     assert headline(page) == "One thing needs you. Nothing rings by this time tomorrow."
     card = page.partition('class="card ')[2].partition("</article>")[0]
     assert "Frail" in card
-    assert "It failed too often in a row." in card
+    assert sentence_of("failure_threshold_reached") in card
     assert "<code>failure_threshold_reached</code>" in card
     assert "mend the cause, then resume" in card
     assert 'class="masthead__count">1' in page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.html.browsing import House, assert_fragments_occur
-from webapp.errors import ERRORS
+from webapp.errors import ERRORS, sentence_of
 from webapp.html.ways import known_ways
 from webapp.nodes.lifecycle import TaskStatus
 from webapp.scheduling.models import Run, Schedule
@@ -67,7 +67,7 @@ def test_a_skipped_run_names_its_code_its_reason_and_the_run_that_held_it_up(hou
         stage.tick(hours=1)
         skipped = stage.runs(schedule)[-1]
     page = house.alice.get(f"/runs/{skipped.run_id}")
-    assert "Nothing was sent. An earlier run is still open." in page
+    assert f"Nothing was sent. {sentence_of('previous_run_active')}" in page
     assert "<code>previous_run_active</code>" in page
     assert f'href="/runs/{first.run_id}"' in page
     assert "atlas had not fetched" in page
