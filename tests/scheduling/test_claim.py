@@ -11,7 +11,7 @@ from webapp.identity import operations as people
 from webapp.nodes import operations as node_operations
 from webapp.nodes.bodies import NodeChanges
 from webapp.nodes.lifecycle import NodeLifecycle, TaskStatus
-from webapp.scheduling import claim, operations
+from webapp.scheduling import claim, operations, settle
 from webapp.scheduling.fields import NewSchedule
 from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus
 from webapp.scheduling.models import Schedule
@@ -416,3 +416,27 @@ def test_networks_are_served_in_turn(stage: Stage) -> None:
     assert len(stage.fetch(node)) == 1
     stage.tick()
     assert len(stage.tasks()) == 9
+
+
+def test_the_log_names_the_runs_that_were_written_and_how_they_ended(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[dict[str, object]] = []
+    for module in (claim, settle):
+        monkeypatch.setattr(
+            module._log, "info", lambda event, **words: said.append({"event": event, **words})
+        )
+    schedule = stage.create()
+    stage.tick(hours=1)
+    stage.serve(TaskStatus.FAILED)
+    (run,) = stage.runs(schedule)
+    assert said == [
+        {"event": "runs written", "count": 1, "dispatched": 1, "run_ids": [run.run_id]},
+        {
+            "event": "run ended",
+            "run_id": run.run_id,
+            "schedule_id": schedule.schedule_id,
+            "status": "failed",
+            "code": "task_failed",
+        },
+    ]

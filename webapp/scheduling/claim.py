@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, cast
 
 from sqlalchemy import Table, bindparam, exists, func, select, update
@@ -18,6 +19,7 @@ from sqlalchemy.orm import Session
 from webapp.events import outbox
 from webapp.identity.models import Network
 from webapp.ids import scheduled_run_id, task_id_of_run
+from webapp.logs import get_logger
 from webapp.scheduling import alerts, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.lifecycle import (
@@ -38,6 +40,8 @@ POISON_FIRST_DELAY = timedelta(seconds=5)
 POISON_MAX_DELAY = timedelta(minutes=10)
 POISON_STRIKES = 10
 _IDS_IN_AN_EVENT = 100
+_IDS_IN_A_LINE = 10
+_log = get_logger(__name__)
 
 _due = cast(Table, ScheduleDue.__table__)
 _runs = cast(Table, Run.__table__)
@@ -450,7 +454,18 @@ def write(tx: Tx, decisions: Sequence[Decision], facts: Facts, *, now: datetime)
     for kind, group in dispatches.items():
         target_for(kind).write(tx, group, now=now)
     _ring(tx, decisions, now=now)
+    _log_runs(tx, decisions)
     return sum(len(group) for group in dispatches.values())
+
+
+def _log_runs(tx: Tx, decisions: Sequence[Decision]) -> None:
+    """One line for a batch, once it has committed; a herd names its first runs and their number."""
+    runs = [row["run_id"] for decision in decisions for row in decision.runs]
+    if runs:
+        dispatched = sum(len(decision.dispatch) for decision in decisions)
+        named = runs[:_IDS_IN_A_LINE]
+        say = partial(_log.info, "runs written", count=len(runs), dispatched=dispatched, run_ids=named)
+        tx.after_commit(say)
 
 
 def dispatch_of(definition: Any, run_pk: int, run_id: str) -> Dispatch:

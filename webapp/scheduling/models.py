@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import Any
 
-from sqlalchemy import Boolean, ColumnElement, Date, ForeignKey, Index, Integer, String, literal_column, text
+from sqlalchemy import ColumnElement, Date, ForeignKey, Index, Integer, String, bindparam, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from webapp.identity.models import Network, User
@@ -26,10 +26,6 @@ _OPEN_RUN = text("status IN ('queued', 'delivered', 'running')")
 _SCHEDULED_RUN = text("trigger = 'scheduled'")
 _OPEN_ALERT = text("resolved_at IS NULL")
 _RESUMING = text("resume_at IS NOT NULL")
-
-# Word for word the condition of the partial index on open runs; bound values would keep it unused, and a claim
-# would look at the whole history of each schedule.
-STILL_OPEN: ColumnElement[bool] = literal_column("runs.status IN ('queued', 'delivered', 'running')", Boolean)
 
 
 class Schedule(Base):
@@ -141,7 +137,9 @@ class Run(Base):
         ),
         Index("ix_runs_history", "schedule_pk", "scheduled_for", "id"),
         Index("ix_runs_network", "network_pk", "scheduled_for", "id"),
-        partial_index("ix_runs_open", "schedule_pk", "id", where=_OPEN_RUN),
+        # The columns of the history: an order that this index could not give would make one of the whole
+        # history the better choice.
+        partial_index("ix_runs_open", "schedule_pk", "scheduled_for", "id", where=_OPEN_RUN),
         Index("ix_runs_created_at", "created_at"),
     )
 
@@ -180,6 +178,24 @@ class Run(Base):
 
     schedule: Mapped[Schedule] = relationship(lazy="raise")
     text: Mapped[WorkText] = relationship(lazy="raise")
+
+
+def is_open(run: type[Run]) -> ColumnElement[bool]:
+    """The condition of an open run, for `Run` or an alias of it.
+
+    Written out as in the condition of the partial index: bound values would keep that unused, and a claim would
+    look at the whole history of each schedule.
+    """
+    written_out = bindparam(
+        "still_open",
+        [RunStatus.QUEUED, RunStatus.DELIVERED, RunStatus.RUNNING],
+        expanding=True,
+        literal_execute=True,
+    )
+    return run.status.in_(written_out)
+
+
+STILL_OPEN = is_open(Run)
 
 
 class Alert(Base):

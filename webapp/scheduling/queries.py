@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Boolean, ColumnElement, Select, and_, func, literal_column, or_, select
+from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError, sentence_of
@@ -17,15 +17,12 @@ from webapp.ids import is_public_id
 from webapp.scheduling import claim, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus, TargetKind, WaitReason
-from webapp.scheduling.models import Alert, Run, Schedule, ScheduleDue, WorkerSeen
+from webapp.scheduling.models import STILL_OPEN, Alert, Run, Schedule, ScheduleDue, WorkerSeen
 from webapp.store.base import from_milliseconds, to_milliseconds
 from webapp.store.paging import Page, PageRequest, newest_first
 from webapp.timetable import Plan, TimetableError, from_stored
 
 MAX_SEARCH = 200
-
-# Word for word the condition of the partial index on open runs; bound values would keep it unused.
-STILL_OPEN: ColumnElement[bool] = literal_column("runs.status IN ('queued', 'delivered', 'running')", Boolean)
 
 
 # --- Schedules ---

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import select
 
+from webapp.logs import get_logger
 from webapp.scheduling import steps
 from webapp.scheduling.deliver import deliver_waiting
 from webapp.scheduling.lifecycle import OPEN, RunStatus
 from webapp.scheduling.models import Run, Schedule
 from webapp.store.transaction import Tx
+
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ def finish(tx: Tx, schedule: Schedule, run: Run, outcome: Outcome, *, now: datet
         now=now,
     )
     steps.tell(tx, schedule, [run.run_id], now=now)
+    end = {"run_id": run.run_id, "schedule_id": schedule.schedule_id, "status": run.status.value}
+    tx.after_commit(partial(_log.info, "run ended", **end, code=run.error_code))
     steps.after_end(tx, schedule, run, now=now)
     deliver_waiting(tx, schedule, now=now)
     return True
