@@ -13,7 +13,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, cast
 
-from sqlalchemy import Boolean, ColumnElement, Table, and_, delete, exists, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Table, and_, delete, exists, func, or_, select
 from sqlalchemy.orm import aliased
 
 from webapp.audit import AuditCounter, AuditEntry
@@ -23,7 +23,7 @@ from webapp.identity.models import Network, RequestKey
 from webapp.nodes.lifecycle import FINAL as FINAL_TASK
 from webapp.nodes.models import Task, TaskEvent
 from webapp.scheduling.lifecycle import ScheduleStatus, Trigger
-from webapp.scheduling.models import STILL_OPEN, Alert, DailyCount, Run, Schedule, ScheduleDue
+from webapp.scheduling.models import STILL_OPEN, Alert, DailyCount, Run, Schedule, ScheduleDue, is_open
 from webapp.scheduling.steps import DEFINING_VERBS
 from webapp.store import app_config, dialect, reading
 from webapp.store.texts import WorkText
@@ -96,9 +96,8 @@ def _networks() -> Sequence[int]:
 def _forget_runs(tx: Tx, cutoff: datetime, cutoff_of_keyed: datetime) -> Forgotten:
     """The oldest ended runs. One that has an older open run of its schedule waits for that: no gaps."""
     older = aliased(Run, name="older")
-    older_open = literal_column("older.status IN ('queued', 'delivered', 'running')", Boolean)
     blocked = exists().where(
-        older.schedule_pk == Run.schedule_pk, older.scheduled_for <= Run.scheduled_for, older_open
+        older.schedule_pk == Run.schedule_pk, older.scheduled_for <= Run.scheduled_for, is_open(older)
     )
     may_go = and_(
         Run.created_at < cutoff,

@@ -518,7 +518,7 @@ def upgrade() -> None:
         batch_op.create_index("ix_runs_network", ["network_pk", "scheduled_for", "id"], unique=False)
         batch_op.create_index(
             "ix_runs_open",
-            ["schedule_pk", "id"],
+            ["schedule_pk", "scheduled_for", "id"],
             unique=False,
             sqlite_where=sa.text("status IN ('queued', 'delivered', 'running')"),
             postgresql_where=sa.text("status IN ('queued', 'delivered', 'running')"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Date, ForeignKey, Index, Integer, String, bindparam, text
+from sqlalchemy import BindParameter, ColumnElement, Date, ForeignKey, Index, Integer, String, bindparam, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from webapp.identity.models import Network, User
@@ -186,7 +186,7 @@ def is_open(run: type[Run]) -> ColumnElement[bool]:
     Written out as in the condition of the partial index: bound values would keep that unused, and a claim would
     look at the whole history of each schedule.
     """
-    written_out = bindparam(
+    written_out: BindParameter[Any] = bindparam(
         "still_open",
         [RunStatus.QUEUED, RunStatus.DELIVERED, RunStatus.RUNNING],
         expanding=True,
