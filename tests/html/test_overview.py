@@ -308,6 +308,17 @@ def test_a_rhythm_is_counted_whole_and_drawn_as_ticks() -> None:
     assert day.count == sum(lane.quarters) == 1440
     assert {mark.count for mark in lane.marks} == {0}
     assert len(lane.marks) == stave.QUARTERS
+    several = [ringing({"type": "cron", "cron": "* * * * *"}) for _ in range(50)]
+    (lane,) = stave.draw(several, now=NOW, zone="UTC").lanes
+    assert (lane.count, len(lane.marks)) == (50 * 1440, stave.QUARTERS)
+
+
+def test_a_rhythm_that_is_due_rings_once_now_and_goes_on() -> None:
+    late = ringing({"type": "cron", "cron": "*/5 * * * *"}, after=NOW - timedelta(hours=3))
+    day = stave.draw([late], now=NOW, zone="UTC")
+    (lane,) = day.lanes
+    assert day.count == sum(lane.quarters) == 289
+    assert lane.quarters[0] == 4
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ _NEAR_NOW: Final = 15
 _HOURS_APART: Final = 3
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _BAR_HEIGHT: Final = 44.0
+# Many schedules share a timetable: its slots are counted once a drawing.
+_Rhythms = dict[tuple[Plan, datetime], list[int]]
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Lane:
     largest_at: datetime | None = None
     marks: list[Mark] = field(default_factory=list)
     quarters: list[int] = field(default_factory=lambda: [0] * QUARTERS)
+    # The quarters in which a rhythm rings.
+    ticked: set[int] = field(default_factory=set)
 
     def words(self, zone: str) -> str:
         """What the picture of this lane says."""
@@ -108,11 +112,13 @@ def draw(ringing: Sequence[Ringing], *, now: datetime, zone: str, more: bool = F
     lanes: dict[str, Lane] = {}
     minutes: Counter[datetime] = Counter()
     pins: dict[str, Counter[datetime]] = defaultdict(Counter)
+    rhythms: _Rhythms = {}
     for schedule in ringing:
         lane = lanes.setdefault(schedule.lane, Lane(schedule.lane))
-        slots = _expand(schedule, lane, now)
+        slots = _expand(schedule, lane, now, rhythms)
         pins[schedule.lane].update(slot.replace(second=0, microsecond=0) for slot in slots)
     for key, lane in lanes.items():
+        lane.marks += [Mark(_x(now + (index + 1) * QUARTER, now), 0) for index in sorted(lane.ticked)]
         lane.marks += [Mark(_x(at, now), count) for at, count in sorted(pins[key].items())]
         minutes.update(pins[key])
         for at, count in sorted(pins[key].items()):
@@ -133,7 +139,7 @@ def draw(ringing: Sequence[Ringing], *, now: datetime, zone: str, more: bool = F
     )
 
 
-def _expand(schedule: Ringing, lane: Lane, now: datetime) -> list[datetime]:
+def _expand(schedule: Ringing, lane: Lane, now: datetime, rhythms: _Rhythms) -> list[datetime]:
     """Count a schedule into its lane; returns the slots that get pins, none for a rhythm."""
     until = now + DAY
     due = schedule.next_run_at <= now
@@ -149,7 +155,7 @@ def _expand(schedule: Ringing, lane: Lane, now: datetime) -> list[datetime]:
         lane.first_at, lane.first_name = first, schedule.name
     lane.count += count
     if ahead > _MOST_PINS:
-        _tick(schedule, lane, now, count)
+        _tick(schedule, lane, count, now, rhythms)
         return []
     slots = ([now] if due else []) + schedule.plan.newest(after, until, _MOST_PINS)
     for slot in slots[:count]:
@@ -157,18 +163,25 @@ def _expand(schedule: Ringing, lane: Lane, now: datetime) -> list[datetime]:
     return slots[:count]
 
 
-def _tick(schedule: Ringing, lane: Lane, now: datetime, count: int) -> None:
-    begin = max(now, schedule.next_run_at - _MILLISECOND)
+def _tick(schedule: Ringing, lane: Lane, count: int, now: datetime, rhythms: _Rhythms) -> None:
+    """Count a rhythm into the quarters of its lane; the quarters that have any are ticked."""
+    due = schedule.next_run_at <= now
+    begin = now if due else schedule.next_run_at - _MILLISECOND
+    if (schedule.plan, begin) not in rhythms:
+        rhythms[schedule.plan, begin] = _by_quarter(schedule.plan, begin, now)
     left = count
-    for index in range(QUARTERS):
-        end = now + (index + 1) * QUARTER
-        if end <= begin or left <= 0:
-            continue
-        rings = min(left, schedule.plan.span(max(begin, end - QUARTER), end).count)
+    for index, slots in enumerate(rhythms[schedule.plan, begin]):
+        rings = min(left, slots + (due if index == 0 else 0))
         if rings:
             left -= rings
             lane.quarters[index] += rings
-            lane.marks.append(Mark(_x(end, now), 0))
+            lane.ticked.add(index)
+
+
+def _by_quarter(plan: Plan, begin: datetime, now: datetime) -> list[int]:
+    """How many slots after `begin` lie in each quarter of an hour from `now`."""
+    ends = [now + (index + 1) * QUARTER for index in range(QUARTERS)]
+    return [plan.span(max(begin, end - QUARTER), end).count if end > begin else 0 for end in ends]
 
 
 def _quarter(slot: datetime, now: datetime) -> int:
