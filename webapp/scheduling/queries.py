@@ -382,12 +382,6 @@ def open_card_keys(session: Session, networks: Collection[int]) -> Sequence[tupl
     ).all()
 
 
-def count_cards(session: Session, networks: Collection[int]) -> int:
-    """How many cards are open."""
-    statement = select(func.count()).where(Alert.network_pk.in_(networks), Alert.resolved_at.is_(None))
-    return int(session.scalar(statement) or 0)
-
-
 @dataclass(frozen=True)
 class Pulse:
     """The workers as one: how many are alive, when one last made a pass, the lag of the last claim."""

@@ -135,13 +135,6 @@ def networks_of_read() -> frozenset[int]:
     return frozenset({network_of_write(wanted).network_pk})
 
 
-def refuse_unknown(body: dict[str, Any], known: frozenset[str] | set[str]) -> None:
-    """Raise AppError `unknown_field` for the first key of `body` that is not `known`."""
-    for key in body:
-        if key not in known:
-            raise AppError("unknown_field", field=key[:100])
-
-
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # Which of two values is meant, the sender must say: readers of JSON disagree about it.
     found = dict(pairs)
