@@ -74,7 +74,12 @@ _TIMETABLE: Final[Schema] = {
 }
 OVERRIDES: Final[Mapping[str, Schema]] = {
     "schedule": _TIMETABLE,
-    "timezone": {"type": "string", "description": "An IANA name, such as Europe/Berlin."},
+    "timezone": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 64,
+        "description": "An IANA name, such as Europe/Berlin.",
+    },
     "alias": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{1,59}$"},
     "HeartbeatBody.task_id": _ID,
     "NewTaskBody.task": {"type": "string", "minLength": 1, "maxLength": 10_000},
@@ -114,7 +119,7 @@ _KEY: Final = Parameter(
 )
 _IF_MATCH: Final = Parameter(
     "If-Match",
-    {"type": "string"},
+    {"type": "string", "pattern": '^(W/)?"[1-9][0-9]{0,17}"$'},
     "The revision in quotes, instead of `revision` in the body.",
     where="header",
     codes=("invalid_revision", "revision_conflict"),

@@ -81,7 +81,7 @@ class Maybe:
 class Call:
     """What the code does not say by itself about one call.
 
-    `answers`: status -> parts of the answer (name -> type), or a media type for an answer that is no JSON.
+    `answers`: status -> parts of the answer (name -> type), or the media type of an answer that is no `{"ok": …}`.
     `codes`: what may be refused beside the door, the body and the parameters. `statuses`: where a code is
     answered with other statuses than the table's.
     """
@@ -212,7 +212,7 @@ class _Writer:
 
     def _answer(self, call: Call, parts: Mapping[str, Any] | str) -> Schema:
         if isinstance(parts, str):
-            return {"description": "A stream." if parts else "Nothing.", **_content(parts)}
+            return {"description": parts or "Nothing.", **_content(parts)}
         properties: Schema = {"ok": {"const": True}}
         required = ["ok"]
         for name, shape in parts.items():
@@ -285,7 +285,8 @@ def _parameter(parameter: Parameter) -> Schema:
 
 
 def _content(media_type: str) -> Schema:
-    return {"content": {media_type: {"schema": {"type": "string"}}}} if media_type else {}
+    kind = "object" if media_type == "application/json" else "string"
+    return {"content": {media_type: {"schema": {"type": kind}}}} if media_type else {}
 
 
 def _problem(codes: list[str]) -> Schema:
