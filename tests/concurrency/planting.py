@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from sqlalchemy import Table, func, insert, select, update
+from sqlalchemy import String, Table, and_, func, insert, join, literal, select, update
+from sqlalchemy import cast as sql_cast
 
 from tests.factories import make_member, make_network, make_user
 from webapp.audit import AuditCounter, AuditEntry
@@ -190,36 +191,47 @@ def in_a_minute(now: datetime) -> datetime:
 @operation
 def fill_history(tx: Tx, keys: Sequence[int], first: datetime, count: int) -> None:
     """The history of minutely schedules that were never late: every slot skipped, which needs no task."""
-    for schedule in tx.session.scalars(select(Schedule).where(Schedule.id.in_(keys))):
-        slots = [first + place * timedelta(minutes=1) for place in range(count)]
-        rows = [
-            {
-                "run_id": f"srun_{schedule.id:06d}{place:06d}",
-                "schedule_pk": schedule.id,
-                "network_pk": schedule.network_pk,
-                "scheduled_for": slot,
-                "trigger": Trigger.SCHEDULED,
-                "actor": "worker",
-                "missed_count": 0,
-                "status": RunStatus.SKIPPED,
-                "backlog": False,
-                "error_code": "previous_run_active",
-                "attempt": 1,
-                "schedule_revision": 1,
-                "timetable_version": 1,
-                "text_pk": schedule.text_pk,
-                "target_pk": schedule.target_pk,
-                "target_id": schedule.target_id,
-                "target_alias": "atlas",
-                "created_at": slot,
-                "completed_at": slot,
-            }
-            for place, slot in enumerate(slots)
-        ]
-        tx.session.connection().execute(insert(cast(Table, Run.__table__)), rows)
-    following = first + count * timedelta(minutes=1)
+    minute = timedelta(minutes=1)
+    runs = cast(Table, Run.__table__)
+    pattern = tx.session.get_one(Schedule, keys[0])
+    rows = [
+        {
+            "run_id": f"srun_{pattern.id:06d}{place:06d}",
+            "schedule_pk": pattern.id,
+            "network_pk": pattern.network_pk,
+            "scheduled_for": first + place * minute,
+            "trigger": Trigger.SCHEDULED,
+            "actor": "worker",
+            "missed_count": 0,
+            "status": RunStatus.SKIPPED,
+            "backlog": False,
+            "error_code": "previous_run_active",
+            "attempt": 1,
+            "schedule_revision": 1,
+            "timetable_version": 1,
+            "text_pk": pattern.text_pk,
+            "target_pk": pattern.target_pk,
+            "target_id": pattern.target_id,
+            "target_alias": "atlas",
+            "created_at": first + place * minute,
+            "completed_at": first + place * minute,
+        }
+        for place in range(count)
+    ]
+    tx.session.connection().execute(insert(runs), rows)
+    # The others have the same history, copied inside the database.
+    own: dict[str, Any] = {
+        "run_id": literal("srun_") + sql_cast(Schedule.id, String) + "_" + sql_cast(Run.id, String),
+        "schedule_pk": Schedule.id,
+        "text_pk": Schedule.text_pk,
+    }
+    columns = {name: own.get(name, runs.c[name]) for name in rows[0]}
+    each_with_each = join(runs, Schedule, and_(Schedule.id.in_(keys), Schedule.id != keys[0]))
+    copies = select(*columns.values()).select_from(each_with_each).where(runs.c.schedule_pk == keys[0])
+    tx.session.execute(insert(runs).from_select(list(columns), copies))
+    following = first + count * minute
     tx.session.execute(
         update(ScheduleDue)
         .where(ScheduleDue.schedule_pk.in_(keys))
-        .values(next_run_at=following, due_at=following, claimed_through=following - timedelta(minutes=1))
+        .values(next_run_at=following, due_at=following, claimed_through=following - minute)
     )
