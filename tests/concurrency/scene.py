@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,50 @@ def commits() -> int:
     return count(Run)
 
 
+@dataclass
+class Crew:
+    """The workers of one test among the children of a herd that all tests share."""
+
+    herd: Herd
+    clock: FileClock
+    environment: dict[str, str]
+    pids: list[int] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Fork one more worker."""
+        self.pids.append(
+            self.herd.start_program(self.clock, "scheduler_worker.py", environment=self.environment)
+        )
+
+    def living(self) -> list[int]:
+        """Those that have not ended."""
+        return [pid for pid in self.herd.living() if pid in self.pids]
+
+    def kill(self, pid: int) -> None:
+        """`kill -9`, and wait until it is gone."""
+        self.herd.kill(pid)
+
+    def leave(self) -> None:
+        """SIGTERM to all that live, as soon as they can hear it; each must end by itself with status 0."""
+        soon(lambda: all("worker started" in self.herd.words(pid) for pid in self.living()), "all can hear")
+        self.herd.end(*self.living())
+
+
+@contextmanager
+def crew(
+    herd: Herd, workers: int, database_url: str, clock: FileClock, environment: dict[str, str] | None = None
+) -> Iterator[Crew]:
+    """So many workers on a database; who still lives at the end of the block is killed."""
+    running = Crew(herd, clock, {"CARILLON_DATABASE_URL": database_url, **(environment or {})})
+    try:
+        for _ in range(workers):
+            running.start()
+        yield running
+    finally:
+        for pid in running.living():
+            running.kill(pid)
+
+
 def soon(condition: Callable[[], bool], what: str) -> None:
     """Wait until a condition over the database holds; looks seldom enough to leave it to the workers."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -53,10 +98,10 @@ def soon(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.03)
 
 
-def wait_until_all_tick(herd: Herd, workers: int) -> None:
+def wait_until_all_tick(workers: Crew) -> None:
     """Every worker has made its first pass: what falls due next finds all of them ready."""
-    soon(lambda: count(WorkerSeen, WorkerSeen.stopped_at.is_(None)) >= workers, "all workers tick")
-    assert len(herd.living()) == workers
+    alive = WorkerSeen.stopped_at.is_(None)
+    soon(lambda: count(WorkerSeen, alive) >= len(workers.living()), "all workers tick")
 
 
 def assert_each_has_one_run_and_one_task(app: Flask, schedules: int) -> None:

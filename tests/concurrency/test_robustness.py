@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from flask import Flask
@@ -14,7 +15,7 @@ from sqlalchemy import event, insert, select, text, update
 from sqlalchemy.exc import OperationalError
 
 from tests.concurrency.planting import HOURLY, once_at, plant, prepare_ground
-from tests.concurrency.scene import count
+from tests.concurrency.scene import app_beside_processes, count
 from tests.doctor.hands import do
 from tests.support.databases import START
 from tests.support.doctor import assert_doctor_clean
@@ -24,7 +25,7 @@ from webapp.scheduling import claim, maintenance
 from webapp.scheduling.models import Run, ScheduleDue, ZoneData
 from webapp.scheduling.tick import tick
 from webapp.store import engine, reading
-from webapp.store.transaction import each_alone
+from webapp.store.transaction import Tx, each_alone, operation
 from webapp.timetable import ZONE_DATA_VERSION
 from webapp.worker import new_worker, run
 
@@ -138,3 +139,32 @@ def test_a_claim_looks_at_open_runs_and_not_at_the_whole_history(app: Flask, clo
             for statement, parameters in of_runs:
                 plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
                 assert "ix_runs_open" in str(plan)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_waiting_for_the_lock_makes_no_batch_smaller(database_url: str, tmp_path: Path) -> None:
+    with app_beside_processes(database_url, tmp_path) as (app, clock):
+        plant(prepare_ground(START), 3, once_at(START + timedelta(minutes=1)), now=START)
+        clock.advance(minutes=2)
+        worker = new_worker(app)
+        size = worker.batch.size
+        holds, may_go = threading.Event(), threading.Event()
+
+        @operation
+        def hold(tx: Tx) -> None:
+            tx.session.execute(select(ZoneData.version)).all()
+            holds.set()
+            may_go.wait(20)
+
+        def hold_in_context() -> None:
+            with app.app_context():
+                hold()
+
+        holder = threading.Thread(target=hold_in_context)
+        holder.start()
+        holds.wait(20)
+        timer = threading.Timer(0.4, may_go.set)
+        timer.start()
+        assert tick(worker, clock)["dispatched"] == 3
+        holder.join(20)
+        assert worker.batch.size == size

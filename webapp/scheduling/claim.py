@@ -7,7 +7,7 @@ unique key of (schedule, slot) and the compare-and-set of `claim_seq` hold even 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -53,7 +53,10 @@ class LostRace(Exception):
 
 @dataclass(frozen=True)
 class Claimed:
-    """What a batch did. `oldest_slot` is the oldest slot that was claimed, for the lag."""
+    """What a batch did. `oldest_slot` is the oldest slot that was claimed, for the lag.
+
+    `held_seconds`: how long its locks were held until the commit; waiting for them is not part of it.
+    """
 
     schedules: int = 0
     dispatched: int = 0
@@ -64,6 +67,7 @@ class Claimed:
     oldest_slot: datetime | None = None
     last_network_pk: int = 0
     schedule_pks: tuple[int, ...] = ()
+    held_seconds: float = 0.0
 
 
 @dataclass
@@ -97,21 +101,39 @@ class Facts:
 
 
 @operation
-def claim_batch(tx: Tx, *, limit: int, after_network_pk: int, now: datetime) -> Claimed:
+def claim_batch(
+    tx: Tx,
+    *,
+    limit: int,
+    after_network_pk: int,
+    monotonic: Callable[[], float] = lambda: 0.0,
+    now: datetime,
+) -> Claimed:
     """Claim up to `limit` due schedules, every network that has due work in its turn.
 
-    `after_network_pk` is the network served last; the answer says which one to pass next time. Raises
-    whatever handling one of them raises: the caller then takes them one by one.
+    `after_network_pk` is the network served last; the answer says which one to pass next time. `monotonic`
+    counts seconds, for `held_seconds`. Raises whatever handling one of them raises: the caller then takes
+    them one by one.
     """
-    pks, last_network_pk = _lock_due_batch(tx, limit, after_network_pk, now)
+    # The first statement waits for the write lock where there is one for all.
+    networks = _networks_with_due(tx.session, now)
+    began = monotonic()
+    pks, last_network_pk = _lock_due_batch(tx, networks, limit, after_network_pk, now)
     claimed = _claim(tx, pks, now=now)
-    return replace(claimed, last_network_pk=last_network_pk, schedule_pks=tuple(pks))
+    tx.session.flush()
+    return replace(
+        claimed,
+        last_network_pk=last_network_pk,
+        schedule_pks=tuple(pks),
+        held_seconds=monotonic() - began,
+    )
 
 
 @operation
 def due_keys(tx: Tx, *, limit: int, after_network_pk: int, now: datetime) -> tuple[int, ...]:
     """The keys of the schedules that a batch would claim; for taking a failed batch apart."""
-    return tuple(_lock_due_batch(tx, limit, after_network_pk, now)[0])
+    networks = _networks_with_due(tx.session, now)
+    return tuple(_lock_due_batch(tx, networks, limit, after_network_pk, now)[0])
 
 
 @operation
@@ -153,8 +175,9 @@ def hold_back(tx: Tx, schedule_pk: int, *, now: datetime) -> None:
 # --- Locking what is due ---
 
 
-def _lock_due_batch(tx: Tx, limit: int, after_network_pk: int, now: datetime) -> tuple[list[int], int]:
-    networks = _networks_with_due(tx.session, now)
+def _lock_due_batch(
+    tx: Tx, networks: list[int], limit: int, after_network_pk: int, now: datetime
+) -> tuple[list[int], int]:
     if not networks:
         return [], after_network_pk
     # In turn: those behind the one served last come first, and each gets an equal share of the batch.

@@ -119,10 +119,11 @@ def _claim_all(worker: Worker, clock: Clock, counts: Counts) -> None:
 
 
 def _claim_some(worker: Worker, clock: Clock, counts: Counts) -> claim.Claimed | None:
-    began = clock.monotonic()
     limit, after = worker.batch.size, worker.last_network_pk
     try:
-        claimed = claim.claim_batch(limit=limit, after_network_pk=after, now=clock.now())
+        claimed = claim.claim_batch(
+            limit=limit, after_network_pk=after, monotonic=clock.monotonic, now=clock.now()
+        )
     except (OperationalError, InterfaceError):
         # The database is away or overloaded: nobody's fault, nothing to set aside.
         raise
@@ -130,7 +131,7 @@ def _claim_some(worker: Worker, clock: Clock, counts: Counts) -> claim.Claimed |
         _log.exception("a batch failed; its schedules are taken one by one")
         _claim_one_by_one(worker, clock, counts)
         return None
-    worker.batch.learn(claimed.schedules, clock.monotonic() - began)
+    worker.batch.learn(claimed.schedules, claimed.held_seconds)
     return claimed
 
 
