@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -124,6 +125,10 @@ def test_a_deadlock_is_tried_again(app: Flask) -> None:
     assert len(tries) == 3
 
 
+def _hurry(connection: sqlite3.Connection, _record: object) -> None:
+    connection.execute("PRAGMA busy_timeout=50")
+
+
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_database_that_stays_locked_is_an_error_not_a_hang(
     app: Flask, monkeypatch: pytest.MonkeyPatch
@@ -134,14 +139,16 @@ def test_a_database_that_stays_locked_is_an_error_not_a_hang(
     with app.app_context():
         holder = db.engine.raw_connection()
         holder.execute("BEGIN IMMEDIATE")  # type: ignore[attr-defined]
-        other = sa.event.listen
-        other(db.engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout=50"))
+        # The app serves other tests too: what is changed for this one is put back.
+        sa.event.listen(db.engine, "connect", _hurry)
         try:
             with pytest.raises(OperationalError):
                 _add("late")
         finally:
+            sa.event.remove(db.engine, "connect", _hurry)
             holder.rollback()
             holder.close()
+            db.engine.dispose()
         assert _slugs() == []
 
 
