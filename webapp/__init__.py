@@ -84,8 +84,10 @@ def _init_commands(app: Flask) -> None:
 def _load_models() -> None:
     """Import every module with models, so that migrations see all tables."""
     import webapp.audit
+    import webapp.chat.models
     import webapp.events.models
     import webapp.identity.models
+    import webapp.mandates.models
     import webapp.nodes.models
     import webapp.scheduling.models
     import webapp.store.texts  # noqa: F401

@@ -64,6 +64,16 @@ def task_id_of_run(run_id: str) -> str:
     return derived_id("task", run_id)
 
 
+def turn_id_of_run(run_id: str) -> str:
+    """The id of the turn that carries a run."""
+    return derived_id("turn", run_id)
+
+
+def task_id_of_call(turn_id: str, call_id: str) -> str:
+    """The id of the task that one tool call of a turn sends: the same call sends the same task."""
+    return derived_id("task", turn_id, "call", call_id)
+
+
 def delivery_id(task_id: str, attempt: int) -> str:
     """The id under which one attempt of a task is delivered."""
     return derived_id("dlv", task_id, str(attempt))

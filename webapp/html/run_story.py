@@ -23,6 +23,7 @@ WAITS: Final = {
     WaitReason.NOT_FETCHED: "It waits in the inbox of {alias}, which has not fetched it yet.",
     WaitReason.PREVIOUS_RUN_ACTIVE: "It waits for an earlier run to end.",
     WaitReason.CATCH_UP: "It waits its turn: missed slots are worked off one after the other.",
+    WaitReason.CHAT_BUSY: "It waits for the turn that is at work in {alias}.",
 }
 _TONES: Final = {
     RunStatus.FAILED: "bad",

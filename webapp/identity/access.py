@@ -46,6 +46,12 @@ class Verb(StrEnum):
     STEER_NODE = "steer_node"
     SEND_TASK = "send_task"
     STEER_TASK = "steer_task"
+    CREATE_CHAT = "create_chat"
+    USE_CHAT = "use_chat"
+    DECIDE_APPROVAL = "decide_approval"
+    READ_MANDATE = "read_mandate"
+    CHANGE_MANDATE = "change_mandate"
+    STOP_MANDATE = "stop_mandate"
     MANAGE_MEMBERS = "manage_members"
     MANAGE_OWNERS = "manage_owners"
     CREATE_NETWORK = "create_network"
@@ -56,11 +62,16 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True)
 class Facts:
-    """What the question is about; keys are users' primary keys."""
+    """What the question is about; keys are users' primary keys.
+
+    `sponsor_pk` is the sponsor of a schedule, the owner of a chat, the subject of a mandate. `private` says that
+    it is a chat's: its words are its owner's alone, and an admin may stop it but not speak in it.
+    """
 
     network_pk: int | None = None
     sponsor_pk: int | None = None
     paused_by_pk: int | None = None
+    private: bool = False
 
 
 def _at_least(role: Role) -> Callable[[Actor, Facts], bool]:
@@ -79,7 +90,21 @@ def _sponsor_or_admin(actor: Actor, facts: Facts) -> bool:
     return _admin(actor, facts) or (_member(actor, facts) and actor.user_pk == facts.sponsor_pk)
 
 
+def _sponsor(actor: Actor, facts: Facts) -> bool:
+    return _member(actor, facts) and actor.user_pk == facts.sponsor_pk
+
+
+def _may_edit(actor: Actor, facts: Facts) -> bool:
+    return _sponsor(actor, facts) if facts.private else _sponsor_or_admin(actor, facts)
+
+
+def _may_pause(actor: Actor, facts: Facts) -> bool:
+    return _sponsor_or_admin(actor, facts) if facts.private else _member(actor, facts)
+
+
 def _may_resume(actor: Actor, facts: Facts) -> bool:
+    if facts.private:
+        return _sponsor(actor, facts)
     lifts_own_pause = facts.paused_by_pk is not None and facts.paused_by_pk == actor.user_pk
     return _sponsor_or_admin(actor, facts) or (_member(actor, facts) and lifts_own_pause)
 
@@ -96,15 +121,24 @@ def _anyone(_actor: Actor, _facts: Facts) -> bool:
 RULES: dict[Verb, Callable[[Actor, Facts], bool]] = {
     Verb.READ: _viewer,
     Verb.CREATE_SCHEDULE: _member,
-    Verb.EDIT_SCHEDULE: _sponsor_or_admin,
-    Verb.PAUSE_SCHEDULE: _member,
+    Verb.EDIT_SCHEDULE: _may_edit,
+    Verb.PAUSE_SCHEDULE: _may_pause,
     Verb.RESUME_SCHEDULE: _may_resume,
     Verb.CANCEL_SCHEDULE: _sponsor_or_admin,
-    Verb.RUN_SCHEDULE: _sponsor_or_admin,
+    Verb.RUN_SCHEDULE: _may_edit,
     Verb.CREATE_NODE: _member,
     Verb.STEER_NODE: _admin,
     Verb.SEND_TASK: _member,
     Verb.STEER_TASK: _sponsor_or_admin,
+    Verb.CREATE_CHAT: _member,
+    # To read it, write in it, archive it, abort its turns: its owner alone.
+    Verb.USE_CHAT: _sponsor,
+    Verb.DECIDE_APPROVAL: _sponsor,
+    Verb.READ_MANDATE: _viewer,
+    # To narrow, broaden, confirm, resume: the subject alone.
+    Verb.CHANGE_MANDATE: _sponsor,
+    # To pause and to revoke.
+    Verb.STOP_MANDATE: _sponsor_or_admin,
     Verb.MANAGE_MEMBERS: _admin,
     # To make somebody an owner, to change one and to remove one.
     Verb.MANAGE_OWNERS: _owner,

@@ -65,6 +65,7 @@ class WaitReason(StrEnum):
     NOT_FETCHED = "not_fetched"
     PREVIOUS_RUN_ACTIVE = "previous_run_active"
     CATCH_UP = "catch_up"
+    CHAT_BUSY = "chat_busy"
 
 
 OPEN = frozenset({RunStatus.QUEUED, RunStatus.DELIVERED, RunStatus.RUNNING})

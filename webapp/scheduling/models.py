@@ -76,7 +76,13 @@ class Schedule(Base):
     next_change: Mapped[dict[str, Any] | None]
     revision: Mapped[int] = mapped_column(default=1)
     sponsor_pk: Mapped[int] = mapped_column(ForeignKey("users.id"))
+    # The key of the live mandate (no foreign key: it would have every old file rebuilt), and the revision of it
+    # that this schedule knows.
+    mandate_pk: Mapped[int | None]
     mandate_id: Mapped[str | None] = mapped_column(String(64))
+    mandate_revision: Mapped[int | None]
+    # The profile of the model for chats; None = the chat's default.
+    model: Mapped[str | None] = mapped_column(String(80))
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
 

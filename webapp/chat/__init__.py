@@ -1,0 +1,1 @@
+"""Conversations, their messages, the turns of a model in them, and the approvals that a turn waits for."""

@@ -1,0 +1,1 @@
+"""Authority to act while nobody watches: delegated, narrow, expiring, revocable."""
