@@ -141,6 +141,7 @@ def upgrade() -> None:
         sa.Column("input_tokens", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("output_tokens", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("reserved_tokens", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("time_limit_seconds", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("deadline_at", sa.BigInteger(), nullable=True),
         sa.Column("error_code", sa.String(length=60), nullable=True),
         sa.Column("error_message", sa.String(length=500), nullable=True),

@@ -83,6 +83,8 @@ class Turn(Base):
     output_tokens: Mapped[int] = mapped_column(default=0)
     # Of the mandate's tokens, set aside for the request under way.
     reserved_tokens: Mapped[int] = mapped_column(default=0)
+    # Of each stretch of work: from the begin, or from the answer to an approval, to `deadline_at`.
+    time_limit_seconds: Mapped[int]
     deadline_at: Mapped[datetime | None]
     error_code: Mapped[str | None] = mapped_column(String(60))
     error_message: Mapped[str | None] = mapped_column(String(500))
