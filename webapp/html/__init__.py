@@ -8,6 +8,7 @@ from flask import Flask
 def init_html(app: Flask) -> None:
     """Put the frame and every page behind the door."""
     from webapp.html import (
+        audit,
         nodes,
         overview,
         runs,
@@ -20,5 +21,5 @@ def init_html(app: Flask) -> None:
     )
 
     shell.init_shell(app)
-    for module in (session, settings, overview, schedules, schedule_editing, runs, nodes, tasks):
+    for module in (session, settings, overview, schedules, schedule_editing, runs, nodes, tasks, audit):
         app.register_blueprint(module.blueprint)

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 from markupsafe import Markup, escape
 
 from webapp.errors import sentence_of
+from webapp.html.markdown import to_markup
 from webapp.timetable import on_clock
 
 DASH: Final = "–"
@@ -255,6 +256,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "attributes": attributes,
     "duration": duration,
     "iso": iso,
+    "markdown": to_markup,
     "look": lambda status, kind: look(kind, status),
     "number": number,
     "offset": offset,
