@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 _ROOT = Path(__file__).resolve().parent.parent
 _DATABASE_PREFIXES = ("sqlite:///", "postgresql+psycopg://")
 # The demo never touches the schedules of `make run`.
 DEMO_DATABASE_URL = "sqlite:///instance/demo.db"
+# The model that needs no key and reaches no network.
+ECHO = "echo"
+_PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_MAX_MODEL_NAME = 200
 
 
 class ConfigError(Exception):
     """A setting that cannot be used; its text is one sentence naming the variable."""
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """A model as the operator named it, and what one turn with it may use.
+
+    `timeout_seconds` bounds each stretch of a turn's work, `request_timeout_seconds` one request to the model;
+    `max_requests` and `max_tokens` (read and written) bound a whole turn. The key itself is nowhere in here:
+    only where it is found when it is needed.
+    """
+
+    name: str
+    base_url: str
+    model: str
+    api_key_env: str | None = None
+    api_key_file: Path | None = None
+    timeout_seconds: int = 600
+    request_timeout_seconds: int = 200
+    max_tokens: int = 100_000
+    max_requests: int = 20
+
+
+ECHO_PROFILE = ModelProfile(ECHO, base_url="", model=ECHO)
 
 
 @dataclass(frozen=True)
@@ -32,6 +63,10 @@ class Config:
     run_retention_days: int = 90
     trusted_proxies: int = 0
     log_format: str = "text"
+    # How long a turn waits for an answer of a person; None: the rule of the schedule.
+    approval_seconds: int | None = None
+    models: tuple[ModelProfile, ...] = (ECHO_PROFILE,)
+    default_model: str = ECHO
     testing: bool = False
 
     @property
@@ -61,6 +96,7 @@ class Config:
         env = os.environ if environment is None else environment
         instance = _ROOT / "instance"
         database_url = env.get("CARILLON_DATABASE_URL") or "sqlite:///instance/carillon.db"
+        models, default_model = _models(env.get("CARILLON_MODELS_FILE"))
         return cls(
             database_url=_database_url(database_url),
             secret_key=env.get("CARILLON_SECRET_KEY") or _kept_secret(instance),
@@ -71,6 +107,9 @@ class Config:
             run_retention_days=int(_number(env, "CARILLON_RUN_RETENTION_DAYS", 90, 1, 36500, whole=True)),
             trusted_proxies=int(_number(env, "CARILLON_TRUSTED_PROXIES", 0, 0, 10, whole=True)),
             log_format=_choice(env, "CARILLON_LOG_FORMAT", "text", ("text", "json")),
+            approval_seconds=_approval_seconds(env),
+            models=models,
+            default_model=default_model,
         )
 
 
@@ -116,6 +155,101 @@ def _number(
         kind = "whole number" if whole else "number"
         raise ConfigError(f"{name} must be a {kind} from {least:g} to {most:g}, not {text!r}.")
     return value
+
+
+def _approval_seconds(env: Mapping[str, str]) -> int | None:
+    seconds = int(_number(env, "CARILLON_APPROVAL_SECONDS", 0, 1, 31_536_000, whole=True))
+    return seconds or None
+
+
+def _models(path: str | None) -> tuple[tuple[ModelProfile, ...], str]:
+    """The profiles of the file, then the built-in one; and which of them is meant where none is named."""
+    if not path:
+        return (ECHO_PROFILE,), ECHO
+    file = Path(path)
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _bad_models(f"names {path}, which cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _bad_models(f"names {path}, which is not TOML: {error}") from error
+    tables = content.pop("profiles", None)
+    default = content.pop("default", None)
+    if content:
+        raise _bad_models(
+            f"holds {min(content)!r}, which is not known; it takes 'default' and [profiles.NAME]"
+        )
+    if not isinstance(tables, dict) or not tables:
+        raise _bad_models(f"names {path}, which has no [profiles.NAME] table")
+    profiles = tuple(_model_profile(name, table, file.parent) for name, table in tables.items())
+    names = [*tables, ECHO]
+    if default is None:
+        default = names[0]
+    if default not in names:
+        raise _bad_models(f"has the default {default!r}, which is none of its profiles")
+    return (*profiles, ECHO_PROFILE), default
+
+
+def _model_profile(name: str, table: object, folder: Path) -> ModelProfile:
+    if not isinstance(table, dict):
+        raise _bad_models(f"needs a table [profiles.{name}]")
+    if _PROFILE_NAME.fullmatch(name) is None or name == ECHO:
+        raise _bad_models(
+            f"has a profile {name!r}; a name is letters, digits, '.', '_' and '-', and not 'echo'"
+        )
+    fields = dict(table)
+    base_url = _profile_text(name, fields, "base_url", 500)
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise _bad_models(
+            f"has in profile {name!r} a base_url that is no http or https address without a login"
+        )
+    model = _profile_text(name, fields, "model", _MAX_MODEL_NAME)
+    variable = _profile_text(name, fields, "api_key_env", 200) if "api_key_env" in fields else None
+    key_file = _profile_text(name, fields, "api_key_file", 1000) if "api_key_file" in fields else None
+    if variable is not None and (key_file is not None or _VARIABLE_NAME.fullmatch(variable) is None):
+        # The words are not shown: somebody may have put the key itself here.
+        raise _bad_models(
+            f"needs in profile {name!r} the name of one variable in api_key_env, or api_key_file"
+        )
+    timeout = _profile_number(name, fields, "timeout_seconds", 600, 1, 86_400)
+    profile = ModelProfile(
+        name=name,
+        base_url=base_url.rstrip("/"),
+        model=model,
+        api_key_env=variable,
+        api_key_file=None if key_file is None else folder / key_file,
+        timeout_seconds=timeout,
+        # So that three tries fit into one stretch.
+        request_timeout_seconds=_profile_number(
+            name, fields, "request_timeout_seconds", max(1, timeout // 3), 1, timeout
+        ),
+        max_tokens=_profile_number(name, fields, "max_tokens", 100_000, 100, 1_000_000_000),
+        max_requests=_profile_number(name, fields, "max_requests", 20, 1, 1000),
+    )
+    if fields:
+        raise _bad_models(f"has in profile {name!r} the field {min(fields)!r}, which is not known")
+    return profile
+
+
+def _profile_text(name: str, fields: dict[str, Any], field: str, most: int) -> str:
+    value = fields.pop(field, None)
+    if not isinstance(value, str) or not 1 <= len(value.strip()) <= most:
+        raise _bad_models(f"needs in profile {name!r} a text as {field}")
+    return value.strip()
+
+
+def _profile_number(
+    name: str, fields: dict[str, Any], field: str, default: int, least: int, most: int
+) -> int:
+    value = fields.pop(field, default)
+    if type(value) is not int or not least <= value <= most:
+        raise _bad_models(f"needs in profile {name!r} a whole number from {least} to {most} as {field}")
+    return value
+
+
+def _bad_models(fault: str) -> ConfigError:
+    return ConfigError(f"CARILLON_MODELS_FILE {fault}.")
 
 
 def _flag(env: Mapping[str, str], name: str) -> bool:
