@@ -1,0 +1,125 @@
+"""Reading mandates. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, joinedload
+
+from webapp.errors import AppError
+from webapp.ids import is_public_id
+from webapp.mandates.lifecycle import MandateState
+from webapp.mandates.models import Mandate
+from webapp.mandates.policy import MandateFacts
+from webapp.store.paging import Page, PageRequest, newest_first
+
+EXPIRES_SOON = timedelta(days=14)
+
+_COLUMNS = (
+    Mandate.id,
+    Mandate.mandate_id,
+    Mandate.network_pk,
+    Mandate.subject_pk,
+    Mandate.workload,
+    Mandate.state,
+    Mandate.revision,
+    Mandate.confirmed_at,
+    Mandate.expires_at,
+    Mandate.policy,
+    Mandate.max_runs,
+    Mandate.used_runs,
+    Mandate.max_tokens,
+    Mandate.used_tokens,
+)
+
+
+def load_facts(session: Session, mandate_pks: Collection[int]) -> dict[int, MandateFacts]:
+    """What admission must know of these mandates, in one statement; one that is not there is missing."""
+    if not mandate_pks:
+        return {}
+    rows = session.execute(select(*_COLUMNS).where(Mandate.id.in_(mandate_pks))).all()
+    return {row.id: _facts(row) for row in rows}
+
+
+def facts_of(mandate: Mandate) -> MandateFacts:
+    """The same of a mandate that is loaded."""
+    return _facts(mandate)
+
+
+def _facts(row: Any) -> MandateFacts:
+    return MandateFacts(
+        pk=row.id,
+        mandate_id=row.mandate_id,
+        network_pk=row.network_pk,
+        subject_pk=row.subject_pk,
+        workload=row.workload,
+        state=row.state,
+        revision=row.revision,
+        confirmed=row.confirmed_at is not None,
+        expires_at=row.expires_at,
+        policy=row.policy,
+        max_runs=row.max_runs,
+        used_runs=row.used_runs,
+        max_tokens=row.max_tokens,
+        used_tokens=row.used_tokens,
+    )
+
+
+@dataclass(frozen=True)
+class MandateFilter:
+    """What a list of mandates is narrowed to; None = not narrowed."""
+
+    state: MandateState | None = None
+    subject_pk: int | None = None
+    workload: str | None = None
+
+
+def list_mandates(
+    session: Session, networks: Collection[int], wanted: MandateFilter, request: PageRequest
+) -> Page[Mandate]:
+    """A page of mandates with their subjects, the one changed last first. Raises AppError `invalid_cursor`."""
+    statement = select(Mandate).where(Mandate.network_pk.in_(networks)).options(joinedload(Mandate.subject))
+    if wanted.state is not None:
+        statement = statement.where(Mandate.state == wanted.state)
+    if wanted.subject_pk is not None:
+        statement = statement.where(Mandate.subject_pk == wanted.subject_pk)
+    if wanted.workload is not None:
+        statement = statement.where(Mandate.workload == wanted.workload)
+    return newest_first(
+        session, statement, Mandate.updated_at, Mandate.id, request, lambda row: (row.updated_at, row.id)
+    )
+
+
+def find_mandate(session: Session, networks: Collection[int], mandate_id: str) -> Mandate:
+    """A mandate with its subject, by its public id. Raises AppError `mandate_not_found`."""
+    statement = (
+        select(Mandate)
+        .where(Mandate.mandate_id == mandate_id, Mandate.network_pk.in_(networks))
+        .options(joinedload(Mandate.subject))
+    )
+    found = session.scalars(statement).one_or_none() if is_public_id(mandate_id) else None
+    if found is None:
+        raise AppError("mandate_not_found")
+    return found
+
+
+def expiring(
+    session: Session, networks: Collection[int], *, within: timedelta = EXPIRES_SOON, now: datetime
+) -> list[Mandate]:
+    """Live mandates that end within this time or have ended already, the first to end first (200 at most)."""
+    statement = (
+        select(Mandate)
+        .where(
+            Mandate.network_pk.in_(networks),
+            Mandate.expires_at <= now + within,
+            Mandate.state == MandateState.ACTIVE,
+        )
+        .options(joinedload(Mandate.subject))
+        .order_by(Mandate.expires_at, Mandate.id)
+        .limit(200)
+    )
+    return list(session.scalars(statement))
