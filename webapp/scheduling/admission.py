@@ -66,4 +66,4 @@ def _target_refusal(row: Any, targets: Mapping[tuple[TargetKind, int], TargetFac
     facts = targets.get((row.target_kind, row.target_pk))
     if facts is None or facts.network_pk != row.network_pk:
         return target_for(row.target_kind).missing_code
-    return facts.refusal
+    return target_for(row.target_kind).refuses(facts, row)

@@ -7,22 +7,24 @@ unique key of (schedule, slot) and the compare-and-set of `claim_seq` hold even 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
-from sqlalchemy import Table, bindparam, exists, func, select, update
+from sqlalchemy import Select, Table, bindparam, exists, func, select, update
 from sqlalchemy.orm import Session
 
 from webapp.events import outbox
 from webapp.identity.models import Network
-from webapp.ids import scheduled_run_id, task_id_of_run
+from webapp.ids import scheduled_run_id
 from webapp.logs import get_logger
+from webapp.mandates.models import Mandate
 from webapp.scheduling import alerts, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.lifecycle import (
+    MisfirePolicy,
     RunStatus,
     TargetKind,
     Trigger,
@@ -34,7 +36,7 @@ from webapp.scheduling.policy import Admission, Fate, OpenRun, Slots
 from webapp.scheduling.target import Dispatch, TargetFacts, target_for
 from webapp.store import dialect
 from webapp.store.transaction import Tx, operation
-from webapp.timetable import Plan
+from webapp.timetable import Plan, TimetableError
 
 POISON_FIRST_DELAY = timedelta(seconds=5)
 POISON_MAX_DELAY = timedelta(minutes=10)
@@ -90,11 +92,15 @@ class Decision:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that deciding needs, loaded as sets."""
+    """Everything that deciding needs, loaded as sets.
+
+    `idle`: the targets that do one piece of work at a time and have none; whoever gets one takes it out.
+    """
 
     open_runs: Mapping[int, Sequence[OpenRun]]
     targets: Mapping[tuple[TargetKind, int], TargetFacts]
     admission: Mapping[int, Admission]
+    idle: set[tuple[TargetKind, int]] = field(default_factory=set)
 
 
 # --- Operations: each one transaction ---
@@ -212,6 +218,9 @@ def _claim(tx: Tx, pks: Sequence[int], *, now: datetime) -> Claimed:
         return Claimed()
     definitions = load_definitions(tx.session, pks)
     facts = load_facts(tx.session, definitions)
+    facts.idle.update(reserve_targets(tx, definitions))
+    if facts.idle:
+        definitions = _in_turn(definitions, now=now)
     decisions = [decide(definition, facts, now=now) for definition in definitions]
     dispatched = write(tx, decisions, facts, now=now)
     _advance(tx, decisions)
@@ -245,6 +254,70 @@ def load_facts(session: Session, definitions: Sequence[Any]) -> Facts:
         targets=targets,
         admission=load_admission(session, definitions, targets),
     )
+
+
+def reserve_targets(tx: Tx, definitions: Sequence[Any]) -> set[tuple[TargetKind, int]]:
+    """Lock the targets of locked schedules that do one piece of work at a time; returns those that are idle.
+
+    One for which runs wait is not idle: they are older, and are delivered first. Mandates are locked before, as
+    the one lock order says.
+    """
+    wanted: dict[TargetKind, set[int]] = defaultdict(set)
+    mandates: set[int] = set()
+    for definition in definitions:
+        if target_for(definition.target_kind).one_at_a_time:
+            wanted[definition.target_kind].add(definition.target_pk)
+            if definition.mandate_pk is not None:
+                mandates.add(definition.mandate_pk)
+    if not wanted:
+        return set()
+    lock_mandates(tx, mandates)
+    idle: set[tuple[TargetKind, int]] = set()
+    for kind, pks in wanted.items():
+        free = target_for(kind).reserve(tx, pks)
+        waited_for = set(tx.session.scalars(waiting_for(kind, free).with_only_columns(Schedule.target_pk)))
+        idle |= {(kind, pk) for pk in free - waited_for}
+    return idle
+
+
+def lock_mandates(tx: Tx, mandate_pks: Iterable[int]) -> None:
+    """Lock mandates whose schedules are locked, in the order of their keys."""
+    statement = select(Mandate.id).where(Mandate.id.in_(sorted(mandate_pks))).order_by(Mandate.id)
+    tx.session.execute(statement.with_for_update()).all()
+
+
+def waiting_for(kind: TargetKind, target_pks: Collection[int]) -> Select[int, int]:
+    """The runs (run, schedule) that have no work yet at these targets, the oldest slot first."""
+    return (
+        select(Run.id, Run.schedule_pk)
+        .join(Schedule, Schedule.id == Run.schedule_pk)
+        .where(
+            Schedule.target_kind == kind,
+            Schedule.target_pk.in_(target_pks),
+            STILL_OPEN,
+            Run.task_id.is_(None),
+            Run.turn_id.is_(None),
+        )
+        .order_by(Run.scheduled_for, Run.id)
+    )
+
+
+def _in_turn(definitions: Sequence[Any], *, now: datetime) -> Sequence[Any]:
+    """Those that share a target which takes one at a time in the order of their slots; the others before them."""
+    queueing = [row for row in definitions if target_for(row.target_kind).one_at_a_time]
+    others = [row for row in definitions if not target_for(row.target_kind).one_at_a_time]
+    return [*others, *sorted(queueing, key=partial(_turn_of, now=now))]
+
+
+def _turn_of(definition: Any, *, now: datetime) -> datetime:
+    """The slot of the run to come."""
+    due: datetime = definition.next_run_at
+    if definition.misfire_policy is MisfirePolicy.CATCH_UP_ALL:
+        return due
+    try:
+        return policy.due_slots(plan_of(definition), due, now).newest
+    except TimetableError:
+        return due
 
 
 def _load_open_runs(session: Session, definitions: Iterable[Any]) -> dict[int, list[OpenRun]]:
@@ -290,6 +363,7 @@ def _load_open_runs(session: Session, definitions: Iterable[Any]) -> dict[int, l
                 received=work.received if work else False,
                 acknowledged=work.acknowledged if work else False,
                 heard_at=work.heard_at if work else None,
+                limited=work.limited if work else False,
             )
         )
     return found
@@ -325,9 +399,9 @@ def decide(definition: Any, facts: Facts, *, now: datetime) -> Decision:
         )
     refusal = policy.refusal(facts.admission[definition.id])
     if misfire.run is not None:
-        _decide_slot(decision, misfire.run, plan, open_runs, refusal, now=now)
+        _decide_slot(decision, misfire.run, plan, facts, refusal, now=now)
     elif misfire.backlog:
-        _decide_backlog(decision, misfire.backlog, plan, open_runs, refusal, now=now)
+        _decide_backlog(decision, misfire.backlog, plan, facts, refusal, now=now)
     decision.next_run_at = _following(decision, plan, now)
     return decision
 
@@ -371,12 +445,13 @@ def _decide_slot(
     decision: Decision,
     slots: Slots,
     plan: Plan,
-    open_runs: Sequence[OpenRun],
+    facts: Facts,
     refusal: str | None,
     *,
     now: datetime,
 ) -> None:
     definition = decision.definition
+    open_runs = facts.open_runs.get(definition.id, ())
     overlap = _overlap_of(definition, slots.slot, plan, open_runs, now=now)
     decision.expire = overlap.expire
     decision.supersede = overlap.supersede
@@ -392,18 +467,32 @@ def _decide_slot(
             "blocker_received": overlap.blocker.received if overlap.blocker else None,
         }
     else:
-        _start_or_fail(decision, run, refusal, now=now)
+        _start_or_fail(decision, run, facts, refusal, now=now)
 
 
-def _start_or_fail(decision: Decision, run: dict[str, Any], refusal: str | None, *, now: datetime) -> None:
+def _start_or_fail(
+    decision: Decision, run: dict[str, Any], facts: Facts, refusal: str | None, *, now: datetime
+) -> None:
     if refusal is not None:
         run |= {"status": RunStatus.FAILED, "error_code": refusal, "completed_at": now}
         decision.refused = refusal
         return
-    run |= {"wait_reason": WaitReason.NOT_FETCHED, "task_id": task_id_of_run(run["run_id"])}
+    if start(decision, run, facts, now=now):
+        decision.last_run_at = steps.max_instant(decision.last_run_at, run["scheduled_for"])
+        decision.skips_in_a_row = 0
+
+
+def start(decision: Decision, run: dict[str, Any], facts: Facts, *, now: datetime) -> bool:
+    """Have a new run dispatched, or let it wait for a target that is busy; returns whether it is dispatched."""
+    definition = decision.definition
+    target, place = target_for(definition.target_kind), (definition.target_kind, definition.target_pk)
+    if target.one_at_a_time and place not in facts.idle:
+        run["wait_reason"] = WaitReason.CHAT_BUSY
+        return False
+    facts.idle.discard(place)
+    run |= target.dispatched(run["run_id"], now=now)
     decision.dispatch.append(run["run_id"])
-    decision.last_run_at = steps.max_instant(decision.last_run_at, run["scheduled_for"])
-    decision.skips_in_a_row = 0
+    return True
 
 
 def _skip_for(decision: Decision, slots: Slots, blocker: OpenRun, *, now: datetime) -> None:
@@ -419,12 +508,13 @@ def _decide_backlog(
     decision: Decision,
     backlog: Sequence[datetime],
     plan: Plan,
-    open_runs: Sequence[OpenRun],
+    facts: Facts,
     refusal: str | None,
     *,
     now: datetime,
 ) -> None:
     definition = decision.definition
+    open_runs = facts.open_runs.get(definition.id, ())
     overlap = _overlap_of(definition, backlog[-1], plan, open_runs, backlog=True, now=now)
     decision.expire = overlap.expire
     if overlap.fate is Fate.SKIP:
@@ -437,7 +527,7 @@ def _decide_backlog(
         run |= {"backlog": True}
         decision.runs.append(run)
         if refusal is not None or (place == 0 and not draining and overlap.fate is Fate.DISPATCH):
-            _start_or_fail(decision, run, refusal, now=now)
+            _start_or_fail(decision, run, facts, refusal, now=now)
         else:
             run |= {"wait_reason": WaitReason.CATCH_UP}
 
@@ -627,11 +717,15 @@ def _count(decisions: Sequence[Decision], dispatched: int) -> Claimed:
         schedules=len(decisions),
         dispatched=dispatched,
         skipped=having(RunStatus.SKIPPED),
-        queued=having(RunStatus.QUEUED) - dispatched,
+        queued=sum(1 for row in rows if row["status"] is RunStatus.QUEUED and not _has_work(row)),
         failed=having(RunStatus.FAILED),
         slots=sum(decision.slots for decision in decisions),
         oldest_slot=min(decision.definition.next_run_at for decision in decisions),
     )
+
+
+def _has_work(row: Mapping[str, Any]) -> bool:
+    return row["task_id"] is not None or row["turn_id"] is not None
 
 
 def next_due_at(session: Session) -> datetime | None:

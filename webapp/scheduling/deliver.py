@@ -3,44 +3,104 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import Enum
 
 from sqlalchemy import select
 
 from webapp.errors import AppError
-from webapp.ids import task_id_of_run
 from webapp.scheduling import claim, policy, steps
 from webapp.scheduling.lifecycle import (
     RETRYABLE,
     OverlapPolicy,
     RunStatus,
     ScheduleStatus,
+    TargetKind,
     Trigger,
-    WaitReason,
 )
 from webapp.scheduling.models import Run, Schedule
 from webapp.scheduling.plans import is_once
 from webapp.scheduling.policy import OpenRun
 from webapp.scheduling.target import target_for
-from webapp.store.transaction import Tx
+from webapp.store.transaction import Tx, operation
+
+# How many refused runs in a row one call looks at; the rest gets its turn with the next pass.
+_MOST_REFUSED = 100
 
 
 def deliver_waiting(tx: Tx, schedule: Schedule, *, now: datetime) -> int:
     """Dispatch what waits on a locked schedule, as far as its policy lets it; returns how many.
 
-    Late delivery passes admission again: a refused run fails and the next one gets its turn.
+    Late delivery passes admission again: a refused run fails and the next one gets its turn. Where a target does
+    one piece of work at a time, others may have waited for it for longer: `deliver_next` is called after the
+    commit, under the target's own lock.
     """
+    if target_for(schedule.target_kind).one_at_a_time:
+        if _next_waiting(tx, schedule, now=now) is not None:
+            offer(tx, schedule.target_kind, schedule.target_pk, now=now)
+        return 0
     delivered = 0
     while (run := _next_waiting(tx, schedule, now=now)) is not None:
-        refusal = _late_refusal(tx, schedule, run)
-        if refusal is not None:
-            status = RunStatus.SKIPPED if refusal == "max_runs_reached" else RunStatus.FAILED
-            steps.close_run(run, status, code=refusal, now=now)
-            steps.tell(tx, schedule, [run.run_id], now=now)
-            steps.after_end(tx, schedule, run, now=now)
-            continue
-        dispatch(tx, schedule, run, actor=run.actor, now=now)
-        delivered += 1
+        delivered += _deliver_or_refuse(tx, schedule, run, now=now)
     return delivered
+
+
+def _deliver_or_refuse(tx: Tx, schedule: Schedule, run: Run, *, now: datetime) -> bool:
+    refusal = _late_refusal(tx, schedule, run)
+    if refusal is None:
+        dispatch(tx, schedule, run, actor=run.actor, now=now)
+        return True
+    status = RunStatus.SKIPPED if refusal == "max_runs_reached" else RunStatus.FAILED
+    steps.close_run(run, status, code=refusal, now=now)
+    steps.tell(tx, schedule, [run.run_id], now=now)
+    steps.after_end(tx, schedule, run, now=now)
+    return False
+
+
+class _Next(Enum):
+    """What came of the oldest run that waits for a target."""
+
+    NOTHING = "nothing waits, or the target is busy"
+    DELIVERED = "delivered"
+    AGAIN = "refused, or no longer the oldest: look again"
+
+
+def offer(tx: Tx, kind: TargetKind, target_pk: int, *, now: datetime) -> None:
+    """Have `deliver_next` called for a target once the transaction has committed."""
+
+    def call() -> None:
+        deliver_next(kind, target_pk, now=now)
+
+    tx.after_commit(call)
+
+
+def deliver_next(kind: TargetKind, target_pk: int, *, now: datetime) -> int:
+    """Give an idle target of a kind that does one piece of work at a time the run that has waited longest for it.
+
+    Oldest slot first, whichever schedule it belongs to; a refused one fails and the next is looked at. Returns how
+    many runs were delivered: one, or none.
+    """
+    for _ in range(_MOST_REFUSED):
+        outcome = _deliver_oldest(kind, target_pk, now=now)
+        if outcome is not _Next.AGAIN:
+            return int(outcome is _Next.DELIVERED)
+    return 0
+
+
+@operation
+def _deliver_oldest(tx: Tx, kind: TargetKind, target_pk: int, *, now: datetime) -> _Next:
+    oldest = claim.waiting_for(kind, [target_pk]).limit(1)
+    found = tx.session.execute(oldest).one_or_none()
+    if found is None:
+        return _Next.NOTHING
+    run_pk, schedule_pk = found.id, found.schedule_pk
+    schedule = steps.lock_schedule(tx, schedule_pk)
+    claim.lock_mandates(tx, [] if schedule.mandate_pk is None else [schedule.mandate_pk])
+    if target_pk not in target_for(kind).reserve(tx, [target_pk]):
+        return _Next.NOTHING
+    if tx.session.execute(oldest).one_or_none() != found:
+        return _Next.AGAIN
+    run = tx.session.get_one(Run, run_pk, populate_existing=True)
+    return _Next.DELIVERED if _deliver_or_refuse(tx, schedule, run, now=now) else _Next.AGAIN
 
 
 def _next_waiting(tx: Tx, schedule: Schedule, *, now: datetime) -> Run | None:
@@ -89,10 +149,12 @@ def _late_refusal(tx: Tx, schedule: Schedule, run: Run) -> str | None:
 def dispatch(tx: Tx, schedule: Schedule, run: Run, *, actor: str, now: datetime) -> None:
     """Have the work of an open run written; what is written is the order as it now stands."""
     due = schedule.due
-    run.wait_reason = WaitReason.NOT_FETCHED
+    target = target_for(schedule.target_kind)
+    run.wait_reason = None
     run.blocked_by = None
     run.blocker_received = None
-    run.task_id = task_id_of_run(run.run_id)
+    for column, value in target.dispatched(run.run_id, now=now).items():
+        setattr(run, column, value)
     if run.attempt == 1:
         run.text_pk, run.target_pk = schedule.text_pk, schedule.target_pk
         run.target_id, run.target_alias = schedule.target_id, schedule.target_alias
@@ -103,7 +165,6 @@ def dispatch(tx: Tx, schedule: Schedule, run: Run, *, actor: str, now: datetime)
             due.skips_in_a_row = 0
     due.claim_seq += 1
     tx.session.flush()
-    target = target_for(schedule.target_kind)
     if run.attempt > 1:
         target.reopen(tx, run, actor=actor, now=now)
     else:

@@ -17,7 +17,7 @@ from webapp.errors import AppError
 from webapp.identity import idempotency
 from webapp.identity.access import Actor, Facts, Verb, demand, may
 from webapp.identity.idempotency import Request
-from webapp.ids import is_public_id, manual_run_id, new_id, new_short_id, task_id_of_run
+from webapp.ids import is_public_id, manual_run_id, new_id, new_short_id
 from webapp.scheduling import alerts, claim, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.edit import PRIORITY_RANK, apply_changes, check_bounds, read_timetable
@@ -347,7 +347,7 @@ def cancel(
     _check_revision(schedule, seen)
     steps.leave_active(tx, schedule, ScheduleStatus.CANCELLED, reason=None, actor=actor.name, now=now)
     at_work = [run for run in steps.open_runs(tx, schedule.id) if run.status is RunStatus.RUNNING]
-    target_for(schedule.target_kind).ask_to_stop(tx, at_work, now=now)
+    target_for(schedule.target_kind).ask_to_stop(tx, at_work, code="schedule_cancelled", now=now)
     return schedule
 
 
@@ -397,6 +397,7 @@ def _run_now(
     if earlier is not None:
         return tx.session.scalars(select(Run).where(Run.run_id == earlier)).one()
     facts = claim.load_facts(tx.session, [schedule])
+    facts.idle.update(claim.reserve_targets(tx, [schedule]))
     overlap = policy.overlap(
         facts.open_runs.get(schedule.id, ()),
         policy=schedule.overlap_policy,
@@ -422,9 +423,8 @@ def _run_now(
         schedule, run_id=run_id, slots=Slots(now), trigger=Trigger.MANUAL, actor=actor.name, now=now
     )
     if overlap.fate is Fate.DISPATCH:
-        row |= {"wait_reason": WaitReason.NOT_FETCHED, "task_id": task_id_of_run(run_id)}
-        decision.dispatch.append(run_id)
-        schedule.due.last_run_at = steps.max_instant(schedule.due.last_run_at, now)
+        if claim.start(decision, row, facts, now=now):
+            schedule.due.last_run_at = steps.max_instant(schedule.due.last_run_at, now)
     else:
         row |= {"wait_reason": WaitReason.PREVIOUS_RUN_ACTIVE}
         row |= {"blocked_by": overlap.blocker.run_id if overlap.blocker else None}

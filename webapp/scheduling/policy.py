@@ -129,7 +129,8 @@ class OpenRun:
     """An open run of the same schedule, as far as overlap cares.
 
     `dispatched`: its target has work for it. `received`: the target has taken the work up (fetched it).
-    `acknowledged`: the work was acknowledged. `heard_at`: when the target was last heard, if ever.
+    `acknowledged`: the work was acknowledged. `heard_at`: when the target was last heard, if ever. `limited`: it
+    ends within a limit of its own.
     """
 
     pk: int
@@ -143,13 +144,17 @@ class OpenRun:
     received: bool = False
     acknowledged: bool = False
     heard_at: datetime | None = None
+    limited: bool = False
 
 
 def blocked_too_long(run: OpenRun, *, now: datetime, period: timedelta | None) -> bool:
     """Whether a blocker has lost its right to block: nobody took it up, or nobody was heard for long.
 
-    Acknowledged work whose target was heard within ten minutes is healthy and keeps blocking.
+    Acknowledged work whose target was heard within ten minutes is healthy and keeps blocking; what ends within
+    a limit of its own is left to that.
     """
+    if run.limited:
+        return False
     limit = min(max(BLOCKING_PERIODS * (period or NO_PERIOD), MIN_BLOCKING), MAX_BLOCKING)
     since = run.created_at
     if run.acknowledged and run.heard_at is not None:

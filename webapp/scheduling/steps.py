@@ -237,6 +237,7 @@ def run_row(
         "blocked_by": None,
         "blocker_received": None,
         "task_id": None,
+        "turn_id": None,
         "attempt": 1,
         "schedule_revision": definition.revision,
         "timetable_version": definition.timetable_version,
@@ -245,6 +246,7 @@ def run_row(
         "target_id": definition.target_id,
         "target_alias": definition.target_alias,
         "created_at": now,
+        "delivered_at": None,
         "completed_at": None,
     }
 

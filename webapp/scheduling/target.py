@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy.orm import Session
 
@@ -31,33 +31,58 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class TargetFacts:
-    """A target as the engine sees it: where it is, what it is called, and why it would refuse work."""
+    """A target as the engine sees it: where it is, what it is called, and why it would refuse work.
+
+    `owner_pk` is the person whose it alone is; None where it belongs to its network.
+    """
 
     network_pk: int
     public_id: str
     alias: str
     refusal: str | None
+    owner_pk: int | None = None
 
 
 @dataclass(frozen=True)
 class WorkFacts:
-    """How far the work of a run has come, and when whoever does it was last heard."""
+    """How far the work of a run has come, and when whoever does it was last heard.
+
+    `limited`: it ends within a limit of its own, so it is never cut off because it holds up others.
+    """
 
     received: bool
     acknowledged: bool
     heard_at: datetime | None
+    limited: bool = False
 
 
 class Target(Protocol):
-    """One kind of target. Everything takes many at once; nothing here decides a policy."""
+    """One kind of target. Everything takes many at once; nothing here decides a policy.
+
+    `one_at_a_time`: a target of this kind does one piece of work after the other, whoever it comes from. Its runs
+    then wait (`chat_busy`) until it is idle, and nothing of them is dispatched before.
+    """
 
     missing_code: str
+    one_at_a_time: bool
 
     def find(self, session: Session, network_pk: int, public_id: str) -> int | None:
         """The key of the target with this public id in this network, or None."""
 
     def load(self, session: Session, target_pks: Collection[int]) -> Mapping[int, TargetFacts]:
         """The facts of these targets; one that is gone is missing from the answer."""
+
+    def refuses(self, facts: TargetFacts, definition: Any) -> str | None:
+        """Why this target would refuse the work of this schedule (a `Schedule` or a row with its columns)."""
+
+    def reserve(self, tx: Tx, target_pks: Collection[int]) -> set[int]:
+        """Lock these targets, in the order of their keys; returns those that have no open work.
+
+        Asked only where there is one piece of work at a time; the schedules and mandates are locked already.
+        """
+
+    def dispatched(self, run_id: str, *, now: datetime) -> dict[str, Any]:
+        """The columns that a run carries from the moment its work is written, the derived id of it first."""
 
     def write(self, tx: Tx, dispatches: Sequence[Dispatch], *, now: datetime) -> None:
         """Write the work of these runs and have the bell rung after the commit."""
@@ -71,8 +96,8 @@ class Target(Protocol):
     def expire(self, tx: Tx, runs: Sequence[Run], *, code: str, now: datetime) -> None:
         """End the work of these runs, acknowledged or not, because it held up others for too long."""
 
-    def ask_to_stop(self, tx: Tx, runs: Sequence[Run], *, now: datetime) -> None:
-        """Tell whoever works on these runs that nobody needs the result any more."""
+    def ask_to_stop(self, tx: Tx, runs: Sequence[Run], *, code: str, now: datetime) -> None:
+        """Tell whoever works on these runs that nobody needs the result any more; `code` says why."""
 
     def reopen(self, tx: Tx, run: Run, *, actor: str, now: datetime) -> None:
         """Have the ended work of this run done once more, as its next attempt."""

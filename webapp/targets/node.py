@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -32,7 +32,7 @@ from webapp.nodes.models import Node, NodePresence, Task
 from webapp.scheduling import settle
 from webapp.scheduling import steps as schedule_steps
 from webapp.scheduling.deliver import retry as retry_run
-from webapp.scheduling.lifecycle import RunStatus
+from webapp.scheduling.lifecycle import RunStatus, WaitReason
 from webapp.scheduling.models import Run, Schedule
 from webapp.scheduling.settle import Outcome
 from webapp.scheduling.target import Dispatch, TargetFacts, WorkFacts
@@ -50,6 +50,7 @@ class NodeTarget:
     """How the engine reaches nodes."""
 
     missing_code = "target_node_not_found"
+    one_at_a_time = False
 
     def find(self, session: Session, network_pk: int, public_id: str) -> int | None:
         """The key of the node with this id in this network, or None."""
@@ -74,6 +75,18 @@ class NodeTarget:
             )
             for pk, network_pk, node_id, alias, state in nodes
         }
+
+    def refuses(self, facts: TargetFacts, definition: Any) -> str | None:  # noqa: ARG002 - a protocol's shape
+        """Whether the node takes work says the node, whatever the schedule."""
+        return facts.refusal
+
+    def reserve(self, tx: Tx, target_pks: Collection[int]) -> set[int]:  # noqa: ARG002 - a protocol's shape
+        """An inbox holds any number of tasks."""
+        return set(target_pks)
+
+    def dispatched(self, run_id: str, *, now: datetime) -> dict[str, Any]:  # noqa: ARG002 - a protocol's shape
+        """The run has its task, which nobody has fetched yet."""
+        return {"task_id": task_id_of_run(run_id), "wait_reason": WaitReason.NOT_FETCHED}
 
     def write(self, tx: Tx, dispatches: Sequence[Dispatch], *, now: datetime) -> None:
         """Put a task for each run into the inbox of its node."""
@@ -123,7 +136,14 @@ class NodeTarget:
                 inbox.request_cancel(tx, task, actor=SCHEDULER, now=now)
         inbox.expire(tx, tasks, code=code, actor=SCHEDULER, now=now)
 
-    def ask_to_stop(self, tx: Tx, runs: Sequence[Run], *, now: datetime) -> None:
+    def ask_to_stop(
+        self,
+        tx: Tx,
+        runs: Sequence[Run],
+        *,
+        code: str,  # noqa: ARG002 - a bell says no reason
+        now: datetime,
+    ) -> None:
         """Ring the nodes that work on these runs: nobody needs the result any more."""
         for task in inbox.lock_tasks_of_runs(tx, [run.id for run in runs]):
             if task.status in STARTED:
