@@ -172,6 +172,16 @@ def find_schedule(session: Session, networks: Collection[int], schedule_id: str)
     return schedule
 
 
+def schedules_by_id(
+    session: Session, networks: Collection[int], schedule_ids: Collection[str]
+) -> dict[str, Schedule]:
+    """Those of these schedules that exist in these networks, by their public id, in one statement."""
+    statement = _with_parts(
+        select(Schedule).where(Schedule.schedule_id.in_(schedule_ids), Schedule.network_pk.in_(networks))
+    )
+    return {schedule.schedule_id: schedule for schedule in session.scalars(statement)} if schedule_ids else {}
+
+
 def paused_by(session: Session, schedule: Schedule) -> str | None:
     """The name of the person who paused it, if somebody did."""
     return session.scalar(select(User.name).where(User.id == schedule.paused_by_pk))
