@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from webapp.chat.models import Turn
+from webapp.chat.models import Approval, Turn
 from webapp.store.transaction import Tx
 
 
@@ -24,6 +24,7 @@ class _Steps:
     before_chat_change: Callable[[Tx, int], None] | None = None
     chat_changed: Callable[[Tx, int, datetime], None] | None = None
     chat_idle: Callable[[int], None] | None = None
+    approval_unanswered: Callable[[Tx, Approval, datetime], None] | None = None
 
 
 @dataclass
@@ -42,11 +43,12 @@ def register(
     before_chat_change: Callable[[Tx, int], None] | None = None,
     chat_changed: Callable[[Tx, int, datetime], None] | None = None,
     chat_idle: Callable[[int], None] | None = None,
+    approval_unanswered: Callable[[Tx, Approval, datetime], None] | None = None,
 ) -> None:
     """Have these steps called. One set a process: a later call replaces all of them, None removes one."""
     _steps.before_turn_change, _steps.turn_changed = before_turn_change, turn_changed
     _steps.before_chat_change, _steps.chat_changed = before_chat_change, chat_changed
-    _steps.chat_idle = chat_idle
+    _steps.chat_idle, _steps.approval_unanswered = chat_idle, approval_unanswered
 
 
 def before_turn_change(tx: Tx, run_pk: int | None) -> None:
@@ -71,7 +73,7 @@ def before_chat_change(tx: Tx, chat_pk: int) -> None:
 
 
 def chat_changed(tx: Tx, chat_pk: int, now: datetime) -> None:
-    """Tell that a chat was archived, taken up again or renamed; it is locked."""
+    """Tell that a chat was archived or taken up again (its row says which); it is locked."""
     if _steps.chat_changed is not None:
         _steps.chat_changed(tx, chat_pk, now)
 
@@ -83,6 +85,12 @@ def ring_idle(tx: Tx, chat_pk: int) -> None:
     """
     if _steps.chat_idle is not None:
         tx.after_commit(partial(_steps.chat_idle, chat_pk))
+
+
+def approval_unanswered(tx: Tx, approval: Approval, now: datetime) -> None:
+    """Tell that nobody answered in time, and that it counts as denied; schedule, run and chat are locked."""
+    if _steps.approval_unanswered is not None:
+        _steps.approval_unanswered(tx, approval, now)
 
 
 def register_tools(tools: Sequence[Any]) -> Sequence[Any]:

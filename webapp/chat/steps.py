@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, literal_column, select, update
 from sqlalchemy.orm import Session, aliased
 
+from webapp.chat import rules
 from webapp.chat.lifecycle import (
     ACTIVE_TURN,
     FINAL_TURN,
@@ -64,12 +65,14 @@ def open_turns(session: Session, chat_pks: Collection[int]) -> dict[int, list[Tu
     The one that runs or waits comes first, then what people wrote, then what schedules sent, oldest first.
     """
     found: dict[int, list[Turn]] = defaultdict(list)
-    statement = select(Turn).where(Turn.chat_pk.in_(list(chat_pks)), STILL_OPEN).order_by(Turn.id)
+    statement = (
+        select(Turn)
+        .where(Turn.chat_pk.in_(list(chat_pks)), STILL_OPEN)
+        .execution_options(populate_existing=True)
+    )
     for turn in session.scalars(statement):
         found[turn.chat_pk].append(turn)
-    for turns in found.values():
-        turns.sort(key=lambda turn: (turn.status not in ACTIVE_TURN, not turn.by_person, turn.id))
-    return dict(found)
+    return {chat_pk: rules.in_order(turns) for chat_pk, turns in found.items()}
 
 
 def pending_approvals(session: Session, turn_pk: int) -> list[Approval]:
@@ -98,6 +101,7 @@ def add_message(
     a database cannot hold (NUL, lone surrogates) is shown as the replacement character.
     """
     chat.message_seq += 1
+    chat.updated_at = now
     message = Message(
         message_id=new_id("msg"),
         chat_pk=chat.id,
