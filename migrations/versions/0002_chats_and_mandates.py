@@ -361,7 +361,7 @@ def _set_wait_reasons(before: str, after: str) -> None:
     bind = op.get_bind()
     if bind.dialect.name != "sqlite":
         op.execute("UPDATE runs SET wait_reason = NULL WHERE wait_reason = 'chat_busy'")
-        op.drop_constraint(_CHECK, "runs", type_="check")
+        op.drop_constraint(op.f(_CHECK), "runs", type_="check")
         op.create_check_constraint(op.f(_CHECK), "runs", f"wait_reason IN ({after})")
         return
     version = bind.exec_driver_sql("PRAGMA schema_version").scalar_one()
