@@ -35,7 +35,8 @@ def unblock(*, now: datetime) -> int:
     Each schedule is a transaction of its own. Returns how many runs were dispatched.
     """
     waiting = select(Run.schedule_pk).where(
-        STILL_OPEN, Run.wait_reason.in_([WaitReason.PREVIOUS_RUN_ACTIVE, WaitReason.CATCH_UP])
+        STILL_OPEN,
+        Run.wait_reason.in_([WaitReason.PREVIOUS_RUN_ACTIVE, WaitReason.CATCH_UP, WaitReason.CHAT_BUSY]),
     )
     with reading() as session:
         schedule_pks = session.scalars(waiting.distinct().limit(_PAGE)).all()

@@ -526,14 +526,19 @@ def lock_schedules_of_node(tx: Tx, node_pk: int, now: datetime) -> None:  # noqa
 
 def node_changed(tx: Tx, node_pk: int, now: datetime) -> None:
     """Re-run admission for the active schedules of a node, in the transaction that changed the node."""
+    target_changed(tx, TargetKind.NODE, node_pk, now)
+    if node_pk not in target_for(TargetKind.NODE).load(tx.session, [node_pk]):
+        _end_work_at(tx, TargetKind.NODE, node_pk, now=now)
+
+
+def target_changed(tx: Tx, kind: TargetKind, target_pk: int, now: datetime) -> None:
+    """Re-run admission for the active schedules of a target, in the transaction that changed it."""
     statement = select(Schedule.id).where(
-        Schedule.target_kind == TargetKind.NODE,
-        Schedule.target_pk == node_pk,
+        Schedule.target_kind == kind,
+        Schedule.target_pk == target_pk,
         Schedule.status == ScheduleStatus.ACTIVE,
     )
     _recheck(tx, tx.session.scalars(statement).all(), now=now)
-    if node_pk not in target_for(TargetKind.NODE).load(tx.session, [node_pk]):
-        _end_work_at(tx, TargetKind.NODE, node_pk, now=now)
 
 
 def _end_work_at(tx: Tx, kind: TargetKind, target_pk: int, *, now: datetime) -> None:
