@@ -63,14 +63,24 @@ def _init_web(app: Flask, config: Config) -> None:
 
 def _join_packages() -> None:
     """Fill the hooks of packages that must reach others beside or above them."""
+    from webapp.chat import hooks as chat_hooks
     from webapp.identity import hooks as identity_hooks
     from webapp.nodes import hooks as node_hooks
     from webapp.scheduling import steps
     from webapp.scheduling.lifecycle import TargetKind
     from webapp.scheduling.target import register_target
+    from webapp.targets import conversation
     from webapp.targets.node import NodeTarget
 
     register_target(TargetKind.NODE, NodeTarget())
+    register_target(TargetKind.CHAT, conversation.ConversationTarget())
+    chat_hooks.register(
+        before_turn_change=conversation.before_turn_change,
+        turn_changed=conversation.turn_changed,
+        before_chat_change=conversation.before_chat_change,
+        chat_changed=conversation.chat_changed,
+        approval_unanswered=conversation.approval_unanswered,
+    )
     identity_hooks.register_authority_changed(steps.authority_changed)
     node_hooks.register(node_changed=steps.node_changed, before_change=steps.lock_schedules_of_node)
 

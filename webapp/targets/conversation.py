@@ -161,7 +161,7 @@ class ConversationTarget:
                 settle.finish(tx, schedule, run, Outcome(RunStatus.CANCELLED, code), now=now)
             _offer(tx, turn.chat_pk, now=now)
 
-    def reopen(self, tx: Tx, run: Run, *, actor: str, now: datetime) -> None:
+    def reopen(self, tx: Tx, run: Run, *, actor: str, now: datetime) -> None:  # noqa: ARG002 - a protocol's shape
         """A prompt is not sent again under the same run; a run by hand sends it. Raises AppError."""
         raise AppError("run_without_task")
 
