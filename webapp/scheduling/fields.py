@@ -60,6 +60,15 @@ TargetId = Annotated[str, StringConstraints(min_length=2, max_length=200), After
 Priority = Literal["high", "normal", "low"]
 Misfire = Annotated[MisfirePolicy, _member(MisfirePolicy)]
 Overlap = Annotated[OverlapPolicy, _member(OverlapPolicy)]
+
+
+def _no_overlap(policy: OverlapPolicy) -> OverlapPolicy:
+    if policy is OverlapPolicy.ALLOW:
+        raise ValueError("a chat does one thing at a time")
+    return policy
+
+
+ChatOverlap = Annotated[Overlap, AfterValidator(_no_overlap)]
 Grace = Annotated[int, Field(ge=0, le=86_400)]
 CatchUpLimit = Annotated[int, Field(ge=1, le=100)]
 Threshold = Annotated[int, Field(ge=1, le=100)]
@@ -67,9 +76,18 @@ MaxRuns = Annotated[int, Field(ge=1, le=1_000_000)]
 Ttl = Annotated[int, Field(ge=MIN_TTL_SECONDS, le=MAX_TTL_SECONDS)]
 MaxRun = Annotated[int, Field(ge=60, le=30 * 86_400)]
 
+ModelName = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=80),
+    AfterValidator(_printable_line),
+]
+
 _UNNAMED = datetime(1970, 1, 1, tzinfo=UTC)
 
 DEFAULT_NODE_THRESHOLD = 5
+# A prompt that fails costs money each time, and somebody reads the chat: it stops at the first failure.
+DEFAULT_CHAT_THRESHOLD = 1
+_NAME_FROM_PROMPT = 60
 DEFAULT_GRACE_SECONDS = 60
 DEFAULT_CATCH_UP_LIMIT = 100
 
@@ -101,6 +119,47 @@ class NewSchedule(Strict):
     max_run_seconds: MaxRun | None = None
 
 
+class NewChatSchedule(Strict):
+    """A schedule of prompts into a chat of one's own. `schedule` and `timezone` are read by the timetable package.
+
+    `policy` (None: ask each time) and `expires_at` (None: never) are those of the mandate under which its turns
+    act. Without a name it is called like the start of its prompt.
+    """
+
+    chat_id: TargetId
+    prompt: Text
+    name: Name = ""
+    model: ModelName | None = None
+    schedule: Any = None
+    timezone: Any = "UTC"
+    policy: Any = None
+    expires_at: Instant | None = None
+    starts_at: Instant | None = None
+    ends_at: Instant | None = None
+    max_runs: MaxRuns | None = None
+    misfire_policy: Misfire = MisfirePolicy.CATCH_UP_ONCE
+    misfire_grace_seconds: Grace = DEFAULT_GRACE_SECONDS
+    catch_up_limit: CatchUpLimit = DEFAULT_CATCH_UP_LIMIT
+    overlap_policy: ChatOverlap = OverlapPolicy.SKIP
+    failure_threshold: Threshold | None = DEFAULT_CHAT_THRESHOLD
+    max_run_seconds: MaxRun | None = None
+
+    @property
+    def name_or_start(self) -> str:
+        """The name, else the first words of the prompt."""
+        return self.name or name_from(self.prompt)
+
+
+def name_from(prompt: str) -> str:
+    """A name made of the start of a prompt: one line, cut between words where it is long."""
+    letters = (" " if unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter for letter in prompt)
+    line = " ".join("".join(letters).split())
+    if len(line) <= _NAME_FROM_PROMPT:
+        return line or "Prompt"
+    cut = line[: _NAME_FROM_PROMPT - 1]
+    return (cut.rpartition(" ")[0] or cut) + "…"
+
+
 class ScheduleChanges(Strict):
     """Changes to a schedule: a field that is not set keeps its value (ask `model_fields_set`)."""
 
@@ -125,6 +184,12 @@ class ScheduleChanges(Strict):
     def has(self, field: str) -> bool:
         """Whether the caller named this field."""
         return field in self.model_fields_set
+
+
+class ChatScheduleChanges(ScheduleChanges):
+    """Changes to a schedule of prompts; `task` is the prompt, `model` None the default one."""
+
+    model: ModelName | None = None
 
 
 class PauseRequest(Strict):
