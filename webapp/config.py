@@ -32,8 +32,8 @@ class ModelProfile:
     """A model as the operator named it, and what one turn with it may use.
 
     `timeout_seconds` bounds each stretch of a turn's work, `request_timeout_seconds` one request to the model;
-    `max_requests` and `max_tokens` (read and written) bound a whole turn. The key itself is nowhere in here:
-    only where it is found when it is needed.
+    `max_requests` and `max_tokens` (read and written) bound a whole turn, `max_output_tokens` what one answer may
+    write. The key itself is nowhere in here: only where it is found when it is needed.
     """
 
     name: str
@@ -44,6 +44,7 @@ class ModelProfile:
     timeout_seconds: int = 600
     request_timeout_seconds: int = 200
     max_tokens: int = 100_000
+    max_output_tokens: int = 4096
     max_requests: int = 20
 
 
@@ -225,6 +226,7 @@ def _model_profile(name: str, table: object, folder: Path) -> ModelProfile:
             name, fields, "request_timeout_seconds", max(1, timeout // 3), 1, timeout
         ),
         max_tokens=_profile_number(name, fields, "max_tokens", 100_000, 100, 1_000_000_000),
+        max_output_tokens=_profile_number(name, fields, "max_output_tokens", 4096, 16, 1_000_000_000),
         max_requests=_profile_number(name, fields, "max_requests", 20, 1, 1000),
     )
     if fields:

@@ -6,6 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, cast
 
 from sqlalchemy import BigInteger, Connection, Engine, Integer, Table, event, text
@@ -18,6 +19,7 @@ from sqlalchemy.sql.elements import ColumnElement
 BIG_KEY = BigInteger().with_variant(Integer(), "sqlite")
 
 BUSY_TIMEOUT_SECONDS = 15.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITE = "carillon_write"
 _CHANNEL = "carillon"
 # Libraries before this one can corrupt a WAL database when two connections reset the log at once.
@@ -168,6 +170,15 @@ def raise_counter(session: Session, table: Table, key: str, value: int, amount: 
         index_elements=[key], set_={"seq": table.c.seq + amount}
     ).returning(table.c.seq)
     return int(session.execute(statement).scalar_one())
+
+
+def database_now(session: Session) -> datetime:
+    """The instant on the database's own clock (aware, UTC), which all machines that share it see alike: for leases."""
+    if is_sqlite(_bind(session)):
+        read = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+    else:
+        read = "SELECT CAST(extract(epoch from clock_timestamp()) * 1000 AS bigint)"
+    return _EPOCH + timedelta(milliseconds=int(session.execute(text(read)).scalar_one()))
 
 
 def announce(session: Session) -> None:
