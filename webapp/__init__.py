@@ -41,7 +41,21 @@ def create_app(config: Config | None = None, clock: Clock | None = None, *, serv
 
 def _init_web(app: Flask, config: Config) -> None:
     """Guard the door, then hang every page and call behind it."""
-    from webapp.api import audit, events, health, node, nodes, openapi, people, runs, schedules, tasks
+    from webapp.api import (
+        approvals,
+        audit,
+        chats,
+        events,
+        health,
+        node,
+        nodes,
+        openapi,
+        people,
+        runs,
+        schedules,
+        tasks,
+        turns,
+    )
     from webapp.html import init_html
     from webapp.html import problems as page_problems
     from webapp.web.live import init_live
@@ -57,7 +71,8 @@ def _init_web(app: Flask, config: Config) -> None:
     problems.init_problems(app, page=page_problems.draw)
     init_html(app)
     init_live(app)
-    for module in (health, people, nodes, tasks, node, events, schedules, runs, audit, openapi):
+    work = (nodes, tasks, node, schedules, runs, chats, turns, approvals)
+    for module in (health, people, events, audit, openapi, *work):
         app.register_blueprint(module.blueprint)
 
 
@@ -65,8 +80,9 @@ def _join_packages() -> None:
     """Fill the hooks of packages that must reach others beside or above them."""
     from webapp.chat import hooks as chat_hooks
     from webapp.identity import hooks as identity_hooks
+    from webapp.mandates import hooks as mandate_hooks
     from webapp.nodes import hooks as node_hooks
-    from webapp.scheduling import steps
+    from webapp.scheduling import reactions
     from webapp.scheduling.lifecycle import TargetKind
     from webapp.scheduling.target import register_target
     from webapp.targets import conversation
@@ -81,8 +97,13 @@ def _join_packages() -> None:
         chat_changed=conversation.chat_changed,
         approval_unanswered=conversation.approval_unanswered,
     )
-    identity_hooks.register_authority_changed(steps.authority_changed)
-    node_hooks.register(node_changed=steps.node_changed, before_change=steps.lock_schedules_of_node)
+    identity_hooks.register_authority_changed(reactions.authority_changed)
+    node_hooks.register(
+        node_changed=reactions.node_changed, before_change=reactions.lock_schedules_of_node
+    )
+    mandate_hooks.register(
+        before_change=reactions.lock_schedule_of_mandate, mandate_changed=reactions.mandate_changed
+    )
 
 
 def _init_commands(app: Flask) -> None:

@@ -156,9 +156,12 @@ ERRORS: dict[str, tuple[int, str]] = {
     "invalid_title": (400, "A title has 1 to 120 characters."),
     "invalid_text": (400, "A message has 1 to 10 000 characters."),
     "invalid_prompt": (400, "The prompt has 1 to 10 000 characters."),
+    "invalid_deny_waiting": (400, "deny_waiting is true or false."),
     "invalid_model": (400, "model must be the name of a configured profile."),
     "invalid_chat_id": (400, "chat_id must be the id of a chat."),
     "idempotency_key_required": (400, "Send an Idempotency-Key, so that a repeat makes nothing twice."),
+    "proposal_expired": (409, "Nobody answered the proposal within seven days."),
+    "proposal_rejected": (409, "The proposal was turned down."),
     "not_proposed": (409, "Only a proposed schedule can be confirmed or rejected."),
     # live
     "events_expired": (410, "The events after that id are no longer kept. Load the page again."),

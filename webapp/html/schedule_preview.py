@@ -89,7 +89,7 @@ def preview_of(
 
 def _checks(session: Session, body: Values, subject: Subject, *, now: datetime) -> list[Check]:
     target_id = body["target_node_id"]
-    checks = draft_checks(session, subject.network_pk, target_id, subject.sponsor_pk)
+    checks = draft_checks(session, subject.network_pk, target_id, subject.sponsor_pk, now=now)
     if not target_id:
         # Nothing is wrong with a node that was not chosen yet.
         checks = [check for check in checks if not check.code.startswith("target_")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select
@@ -11,6 +12,16 @@ from sqlalchemy.orm import Session
 
 from webapp.identity.access import may_sponsor
 from webapp.identity.models import Membership, Role, User
+from webapp.mandates.policy import (
+    SEND_TASK,
+    MandateFacts,
+    Verdict,
+    node_policy,
+    permits,
+    refusal,
+    stored_policy,
+)
+from webapp.mandates.queries import load_facts as load_mandates
 from webapp.scheduling.lifecycle import TargetKind
 from webapp.scheduling.policy import Admission
 from webapp.scheduling.target import TargetFacts, target_for
@@ -34,11 +45,13 @@ def load_admission(
     targets: Mapping[tuple[TargetKind, int], TargetFacts],
     *,
     sponsors: Mapping[int, int] | None = None,
+    mandates: bool = True,
+    now: datetime,
 ) -> dict[int, Admission]:
-    """The admission facts of these schedules, by the schedule's key.
+    """The admission facts of these schedules at `now`, by the schedule's key.
 
     `sponsors` names another sponsor for some schedules (key of the schedule -> key of the user), for
-    questions such as "would it fire if I did it?".
+    questions such as "would it fire if I did it?". `mandates` False leaves them out of the question.
     """
     rows = list(definitions)
     sponsor_of = {row.id: (sponsors or {}).get(row.id, row.sponsor_pk) for row in rows}
@@ -52,14 +65,59 @@ def load_admission(
             )
         )
     }
-    return {
-        row.id: Admission(
+    known = {row.mandate_pk for row in rows if row.mandate_pk is not None} if mandates else set()
+    held = load_mandates(session, known)
+    found = {}
+    for row in rows:
+        mandate = held.get(row.mandate_pk) if mandates else None
+        found[row.id] = Admission(
             target_refusal=_target_refusal(row, targets),
             sponsor_active=sponsor_of[row.id] in active,
             sponsor_permitted=may_sponsor(roles.get((sponsor_of[row.id], row.network_pk))),
+            mandate_refusal=mandate_refusal(row, mandate, known_revision=row.mandate_revision, now=now)
+            if mandates
+            else None,
+            mandate=mandate,
+            kind=row.target_kind,
+            asks_mandate=mandates,
         )
-        for row in rows
-    }
+    return found
+
+
+def mandate_refusal(
+    definition: Any, mandate: MandateFacts | None, *, known_revision: int | None, now: datetime
+) -> str | None:
+    """Why this mandate does not carry the work of a schedule (or a row with its columns) at `now`, or None.
+
+    A mandate of another person, network or workload is none at all.
+    """
+    if mandate is not None and (mandate.workload, mandate.subject_pk, mandate.network_pk) != (
+        workload_of(definition.schedule_id),
+        definition.sponsor_pk,
+        definition.network_pk,
+    ):
+        mandate = None
+    code = refusal(mandate, known_revision, now)
+    if code is not None or mandate is None or definition.target_kind is not TargetKind.NODE:
+        # In a chat the turn asks at each of its calls; to talk needs no operation.
+        return code
+    verdict = _verdict(mandate.policy, f"node:{definition.target_id}")
+    return None if verdict is Verdict.PREAPPROVED else "mandate_denies"
+
+
+def _verdict(policy: Mapping[str, Any], target: str) -> Verdict:
+    if policy == {**_USUAL, "targets": [target]}:
+        # What nearly every node's schedule has, written as `node_policy` writes it.
+        return Verdict.PREAPPROVED
+    return permits(stored_policy(policy), SEND_TASK, target)
+
+
+_USUAL = node_policy("any").to_json()
+
+
+def workload_of(schedule_id: str) -> str:
+    """What a mandate calls the schedule that it is for."""
+    return f"schedule:{schedule_id}"
 
 
 def _target_refusal(row: Any, targets: Mapping[tuple[TargetKind, int], TargetFacts]) -> str | None:

@@ -21,6 +21,7 @@ from webapp.identity.models import Network
 from webapp.ids import scheduled_run_id
 from webapp.logs import get_logger
 from webapp.mandates.models import Mandate
+from webapp.mandates.steps import Use, UseRefused, use_runs
 from webapp.scheduling import alerts, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.lifecycle import (
@@ -217,7 +218,7 @@ def _claim(tx: Tx, pks: Sequence[int], *, now: datetime) -> Claimed:
     if not pks:
         return Claimed()
     definitions = load_definitions(tx.session, pks)
-    facts = load_facts(tx.session, definitions)
+    facts = load_facts(tx.session, definitions, now=now)
     facts.idle.update(reserve_targets(tx, definitions))
     if facts.idle:
         definitions = _in_turn(definitions, now=now)
@@ -246,13 +247,13 @@ def load_definitions(session: Session, pks: Sequence[int]) -> Sequence[Any]:
     return session.execute(statement).all()
 
 
-def load_facts(session: Session, definitions: Sequence[Any]) -> Facts:
-    """Open runs, targets and sponsors of these schedules: a few statements, whatever their number."""
+def load_facts(session: Session, definitions: Sequence[Any], *, now: datetime) -> Facts:
+    """Open runs, targets, sponsors and mandates of these schedules: a few statements, whatever their number."""
     targets = load_targets(session, definitions)
     return Facts(
         open_runs=_load_open_runs(session, definitions),
         targets=targets,
-        admission=load_admission(session, definitions, targets),
+        admission=load_admission(session, definitions, targets, now=now),
     )
 
 
@@ -474,7 +475,11 @@ def _start_or_fail(
     decision: Decision, run: dict[str, Any], facts: Facts, refusal: str | None, *, now: datetime
 ) -> None:
     if refusal is not None:
-        run |= {"status": RunStatus.FAILED, "error_code": refusal, "completed_at": now}
+        run |= {
+            "status": policy.status_of_refused(refusal),
+            "error_code": refusal,
+            "completed_at": now,
+        }
         decision.refused = refusal
         return
     if start(decision, run, facts, now=now):
@@ -564,11 +569,34 @@ def write(tx: Tx, decisions: Sequence[Decision], facts: Facts, *, now: datetime)
         for run_id in decision.dispatch:
             dispatches[definition.target_kind].append(dispatch_of(definition, inserted[run_id], run_id))
         _refresh_alias(tx, decision, facts)
+    _use_mandates(tx, decisions, facts, now=now)
     for kind, group in dispatches.items():
         target_for(kind).write(tx, group, now=now)
     _ring(tx, decisions, now=now)
     _log_runs(tx, decisions)
     return sum(len(group) for group in dispatches.values())
+
+
+def _use_mandates(tx: Tx, decisions: Sequence[Decision], facts: Facts, *, now: datetime) -> None:
+    """Count what is dispatched against its mandates, as they were when it was decided. Raises LostRace."""
+    uses = [
+        mandate_use(facts.admission[decision.definition.id], row["run_id"], row["actor"])
+        for decision in decisions
+        for row in decision.runs
+        if row["run_id"] in decision.dispatch
+    ]
+    try:
+        use_runs(tx, uses, now=now)
+    except UseRefused:
+        raise LostRace from None
+
+
+def mandate_use(admission: Admission, run_id: str, actor: str) -> Use:
+    """One run that starts under the mandate that admission has looked at."""
+    mandate = admission.mandate
+    if mandate is None:
+        raise RuntimeError("a run was admitted without a mandate")
+    return Use(mandate.pk, mandate.mandate_id, mandate.revision, mandate.network_pk, actor, run_id)
 
 
 def _log_runs(tx: Tx, decisions: Sequence[Decision]) -> None:

@@ -8,7 +8,7 @@ from enum import Enum
 from sqlalchemy import select
 
 from webapp.errors import AppError
-from webapp.scheduling import claim, policy, steps
+from webapp.scheduling import authority, claim, policy, steps
 from webapp.scheduling.lifecycle import (
     RETRYABLE,
     OverlapPolicy,
@@ -45,12 +45,11 @@ def deliver_waiting(tx: Tx, schedule: Schedule, *, now: datetime) -> int:
 
 
 def _deliver_or_refuse(tx: Tx, schedule: Schedule, run: Run, *, now: datetime) -> bool:
-    refusal = _late_refusal(tx, schedule, run)
+    refusal = _late_refusal(tx, schedule, run, now=now)
     if refusal is None:
         dispatch(tx, schedule, run, actor=run.actor, now=now)
         return True
-    status = RunStatus.SKIPPED if refusal == "max_runs_reached" else RunStatus.FAILED
-    steps.close_run(run, status, code=refusal, now=now)
+    steps.close_run(run, policy.status_of_refused(refusal), code=refusal, now=now)
     steps.tell(tx, schedule, [run.run_id], now=now)
     steps.after_end(tx, schedule, run, now=now)
     return False
@@ -106,7 +105,7 @@ def _deliver_oldest(tx: Tx, kind: TargetKind, target_pk: int, *, now: datetime) 
 def _next_waiting(tx: Tx, schedule: Schedule, *, now: datetime) -> Run | None:
     """The oldest waiting run whose time has come, after silent blockers were closed."""
     tx.session.flush()
-    facts = claim.load_facts(tx.session, [schedule])
+    facts = claim.load_facts(tx.session, [schedule], now=now)
     open_runs = facts.open_runs.get(schedule.id, ())
     waiting = next((run for run in open_runs if not run.dispatched), None)
     if waiting is None:
@@ -137,12 +136,12 @@ def expire_silent(tx: Tx, schedule: Schedule, silent: list[OpenRun], *, now: dat
     steps.tell(tx, schedule, [run.run_id for run in runs], now=now)
 
 
-def _late_refusal(tx: Tx, schedule: Schedule, run: Run) -> str | None:
+def _late_refusal(tx: Tx, schedule: Schedule, run: Run, *, now: datetime) -> str | None:
     due = schedule.due
     spent = schedule.max_runs is not None and due.dispatched_count >= schedule.max_runs
     if spent and run.trigger is Trigger.SCHEDULED and run.attempt == 1:
         return "max_runs_reached"
-    facts = claim.load_facts(tx.session, [schedule])
+    facts = claim.load_facts(tx.session, [schedule], now=now)
     return policy.refusal(facts.admission[schedule.id])
 
 
@@ -165,6 +164,7 @@ def dispatch(tx: Tx, schedule: Schedule, run: Run, *, actor: str, now: datetime)
             due.skips_in_a_row = 0
     due.claim_seq += 1
     tx.session.flush()
+    authority.use(tx, schedule, run, actor=actor, now=now)
     if run.attempt > 1:
         target.reopen(tx, run, actor=actor, now=now)
     else:
@@ -189,7 +189,7 @@ def retry_refusal(tx: Tx, schedule: Schedule, run: Run, *, now: datetime) -> App
         return AppError(f"schedule_{schedule.status.value}")
     if run.status not in RETRYABLE:
         return AppError("task_not_retryable")
-    facts = claim.load_facts(tx.session, [schedule])
+    facts = claim.load_facts(tx.session, [schedule], now=now)
     code = policy.refusal(facts.admission[schedule.id])
     if code is not None:
         return AppError(code, status=409)

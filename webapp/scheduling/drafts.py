@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy.orm import Session
 
@@ -26,10 +27,15 @@ class Draft:
     id: int = _NOBODY
 
 
-def draft_checks(session: Session, network_pk: int, target_id: str, sponsor_pk: int) -> list[policy.Check]:
-    """Every question of admission for a schedule at this target (public id), acting for this sponsor."""
+def draft_checks(
+    session: Session, network_pk: int, target_id: str, sponsor_pk: int, *, now: datetime
+) -> list[policy.Check]:
+    """Every question of admission for a schedule at this target (public id), acting for this sponsor.
+
+    Its mandate is made when it is saved, so nothing is asked about one.
+    """
     kind = TargetKind.NODE
     target_pk = target_for(kind).find(session, network_pk, target_id) if target_id else None
     draft = Draft(network_pk, kind, target_pk or _NOBODY, sponsor_pk)
-    facts = load_admission(session, [draft], load_targets(session, [draft]))
+    facts = load_admission(session, [draft], load_targets(session, [draft]), mandates=False, now=now)
     return policy.admission_checks(facts[draft.id])

@@ -7,8 +7,7 @@ from typing import Any
 
 from webapp.errors import AppError
 from webapp.identity.access import Actor
-from webapp.identity.models import User
-from webapp.scheduling import steps
+from webapp.scheduling import authority, steps
 from webapp.scheduling.fields import ScheduleChanges
 from webapp.scheduling.lifecycle import ScheduleStatus
 from webapp.scheduling.models import Schedule
@@ -88,7 +87,9 @@ def apply_changes(
     changed |= {field: after[field] for field in after if after[field] != before[field]}
     if not changed:
         return
-    sponsor_moved = _move_sponsor(tx, schedule, actor, changed)
+    sponsor_moved = _move_sponsor(tx, schedule, actor, changed, now=now)
+    if target_moved and not sponsor_moved:
+        authority.aim(tx, schedule, actor=actor.name, now=now)
     if target_moved or sponsor_moved:
         steps.withdraw(tx, schedule, "schedule_changed", actor=actor.name, now=now)
     steps.touch(schedule, now=now)
@@ -97,8 +98,9 @@ def apply_changes(
     change = {"changed": sorted(changed), **steps.definition_in_force(schedule)}
     steps.record(tx, schedule, "schedule.edit", change, actor=actor.name, now=now)
     steps.tell(tx, schedule, now=now)
-    if heals and _can_heal(changed) and steps.resume_refusal(tx, schedule, now=now) is None:
-        steps.activate(tx, schedule, actor=actor.name, now=now)
+    healed = heals and _can_heal(changed)
+    if healed and steps.resume_refusal(tx, schedule, mended_by=actor, now=now) is None:
+        steps.activate(tx, schedule, actor=actor.name, mended_by=actor, now=now)
     elif was is ScheduleStatus.ACTIVE:
         _end_if_nothing_is_left(tx, schedule, rebased=target_moved or sponsor_moved, now=now)
 
@@ -254,13 +256,14 @@ def _set_target(tx: Tx, schedule: Schedule, changes: ScheduleChanges) -> bool:
     return True
 
 
-def _move_sponsor(tx: Tx, schedule: Schedule, actor: Actor, changed: dict[str, Any]) -> bool:
+def _move_sponsor(
+    tx: Tx, schedule: Schedule, actor: Actor, changed: dict[str, Any], *, now: datetime
+) -> bool:
     """An admin's words, target or policies run on the admin's own authority."""
     owned = ("text_pk", "target_pk", "priority_rank", *_POLICIES)
     if actor.user_pk == schedule.sponsor_pk or not any(field in changed for field in owned):
         return False
-    schedule.sponsor = tx.session.get_one(User, actor.user_pk)
-    schedule.sponsor_pk = actor.user_pk
+    authority.change_sponsor(tx, schedule, actor, now=now)
     changed["sponsor"] = actor.name
     return True
 

@@ -13,13 +13,14 @@ from webapp.logs import get_logger
 from webapp.scheduling import alerts, operations, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.deliver import deliver_waiting
-from webapp.scheduling.lifecycle import WaitReason
+from webapp.scheduling.lifecycle import ScheduleStatus, WaitReason
 from webapp.scheduling.models import STILL_OPEN, Run, Schedule, ScheduleDue, WorkerSeen, ZoneData
 from webapp.store import dialect, reading
 from webapp.store.transaction import Tx, each_alone, operation
 from webapp.timetable import ZONE_DATA_VERSION, Plan
 
 LOOK_AHEAD = timedelta(days=7)
+PROPOSALS_KEPT = timedelta(days=7)
 # No change of a zone's rules has ever moved a wall time by more.
 _LARGEST_SHIFT = timedelta(hours=3)
 _PAGE = 500
@@ -59,6 +60,24 @@ def resume_due(*, now: datetime) -> int:
     return each_alone(pks, partial(operations.resume_when_due, now=now), "resuming at its time")
 
 
+# --- Proposals that nobody answered ---
+
+
+def drop_old_proposals(*, now: datetime) -> int:
+    """Cancel what agents proposed and nobody answered within seven days; returns how many."""
+    before = now - PROPOSALS_KEPT
+    old = (
+        select(Schedule.id)
+        .where(Schedule.status == ScheduleStatus.PROPOSED, Schedule.created_at <= before)
+        .order_by(Schedule.id)
+        .limit(_PAGE)
+    )
+    with reading() as session:
+        pks = session.scalars(old).all()
+    drop = partial(operations.drop_old_proposal, proposed_before=before, now=now)
+    return each_alone(pks, drop, "dropping old proposals")
+
+
 # --- Looking ahead ---
 
 
@@ -78,7 +97,10 @@ def look_ahead(*, now: datetime) -> int:
                     Schedule.network_pk,
                     Schedule.target_kind,
                     Schedule.target_pk,
+                    Schedule.target_id,
                     Schedule.sponsor_pk,
+                    Schedule.mandate_pk,
+                    Schedule.mandate_revision,
                 )
                 .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
                 .where(Schedule.id > after, ScheduleDue.next_run_at <= now + LOOK_AHEAD)
@@ -88,7 +110,7 @@ def look_ahead(*, now: datetime) -> int:
             schedules = session.execute(statement).all()
             if not schedules:
                 return found
-            facts = load_admission(session, schedules, load_targets(session, schedules))
+            facts = load_admission(session, schedules, load_targets(session, schedules), now=now)
             carded = alerts.open_subjects(
                 session, "would_not_fire", [schedule.schedule_id for schedule in schedules]
             )

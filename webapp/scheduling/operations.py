@@ -17,10 +17,10 @@ from webapp.errors import AppError
 from webapp.identity import idempotency
 from webapp.identity.access import Actor, Facts, Verb, demand, may
 from webapp.identity.idempotency import Request
-from webapp.ids import is_public_id, manual_run_id, new_id, new_short_id
-from webapp.scheduling import alerts, claim, policy, steps
+from webapp.ids import is_public_id, manual_run_id, new_id
+from webapp.scheduling import alerts, authority, claim, making, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
-from webapp.scheduling.edit import PRIORITY_RANK, apply_changes, check_bounds, read_timetable
+from webapp.scheduling.edit import apply_changes, check_bounds, read_timetable
 from webapp.scheduling.fields import NewSchedule, PauseRequest, ScheduleChanges
 from webapp.scheduling.lifecycle import (
     RunStatus,
@@ -29,13 +29,12 @@ from webapp.scheduling.lifecycle import (
     Trigger,
     WaitReason,
 )
-from webapp.scheduling.models import Run, Schedule, ScheduleDue
+from webapp.scheduling.models import Run, Schedule
 from webapp.scheduling.plans import is_once
 from webapp.scheduling.policy import Fate, Slots
 from webapp.scheduling.target import target_for
-from webapp.store.texts import keep_text
 from webapp.store.transaction import Tx, operation
-from webapp.timetable import ZONE_DATA_VERSION, Interval, Plan, canonical_form, to_stored
+from webapp.timetable import Interval, Plan, canonical_form
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def create(
     request = _create_request(actor, network_pk, request_key, new, timetable, timezone)
     earlier = idempotency.claim(tx, request, schedule_id, now=now)
     if earlier is not None:
-        return _saved(tx, _lock(tx, actor, earlier))
+        return _saved(tx, _lock(tx, actor, earlier), now=now)
     target = target_for(TargetKind.NODE)
     target_pk = target.find(tx.session, network_pk, new.target_node_id)
     if target_pk is None:
@@ -80,47 +79,27 @@ def create(
     first = Plan(timetable, new.starts_at, new.ends_at).next_after(now)
     if first is None:
         raise AppError("schedule_has_no_future_occurrence", field="schedule", status=400)
-    schedule = Schedule(
-        schedule_id=schedule_id,
-        short_id=_free_short_id(tx, network_pk),
-        network_pk=network_pk,
-        name=new.name,
-        target_kind=TargetKind.NODE,
-        target_pk=target_pk,
-        target_id=new.target_node_id,
-        target_alias=target.load(tx.session, [target_pk])[target_pk].alias,
-        text_pk=keep_text(tx.session, new.task).id,
-        priority_rank=PRIORITY_RANK[new.priority],
-        timetable=to_stored(timetable),
-        timezone=timezone,
-        zone_version=ZONE_DATA_VERSION,
-        starts_at=new.starts_at,
-        ends_at=new.ends_at,
-        max_runs=new.max_runs,
-        misfire_policy=new.misfire_policy,
-        misfire_grace_seconds=new.misfire_grace_seconds,
-        catch_up_limit=new.catch_up_limit,
-        overlap_policy=new.overlap_policy,
-        failure_threshold=new.failure_threshold,
-        ttl_seconds=new.ttl_seconds,
-        max_run_seconds=new.max_run_seconds,
-        status=ScheduleStatus.ACTIVE,
-        status_changed_at=now,
-        sponsor_pk=actor.user_pk,
-        created_at=now,
-        updated_at=now,
+    schedule = making.insert(
+        tx,
+        schedule_id,
+        making.Definition(
+            network_pk=network_pk,
+            sponsor_pk=actor.user_pk,
+            target_kind=TargetKind.NODE,
+            target_pk=target_pk,
+            target_id=new.target_node_id,
+            target_alias=target.load(tx.session, [target_pk])[target_pk].alias,
+            name=new.name,
+            text=new.task,
+            timetable=timetable,
+            timezone=timezone,
+            settings=making.settings_of(new),
+        ),
+        first=first,
+        actor=actor.name,
+        now=now,
     )
-    tx.session.add(schedule)
-    tx.session.flush()
-    tx.session.add(
-        ScheduleDue(schedule_pk=schedule.id, network_pk=network_pk, next_run_at=first, due_at=first)
-    )
-    tx.session.flush()
-    schedule = steps.load_locked(tx, schedule.id)
-    definition = steps.definition_in_force(schedule)
-    steps.record(tx, schedule, "schedule.create", definition, actor=actor.name, now=now)
-    steps.tell(tx, schedule, now=now)
-    return _saved(tx, schedule)
+    return _saved(tx, schedule, now=now)
 
 
 def _create_request(
@@ -134,14 +113,6 @@ def _create_request(
         canonical = {"type": "interval", "every_seconds": timetable.every_seconds}
     fields = new.model_dump(mode="json") | {"schedule": canonical, "timezone": timezone}
     return Request(actor.user_pk, "schedule.create", key, {"network": network_pk, **fields})
-
-
-def _free_short_id(tx: Tx, network_pk: int) -> str:
-    while True:
-        short_id = new_short_id()
-        taken = select(Schedule.id).where(Schedule.network_pk == network_pk, Schedule.short_id == short_id)
-        if tx.session.scalars(taken).first() is None:
-            return short_id
 
 
 # --- Edit ---
@@ -167,8 +138,10 @@ def edit(
     """
     schedule = _lock(tx, actor, schedule_id)
     verb = _verb_of_status(read_fields) if wants_status_alone else Verb.EDIT_SCHEDULE
-    demand(actor, verb, _facts(schedule))
-    _refuse_ended(schedule)
+    proposed = schedule.status is ScheduleStatus.PROPOSED and not wants_status_alone
+    demand(actor, verb, _facts(schedule, sponsor_alone=proposed))
+    if not proposed:
+        _refuse_ended(schedule)
     seen = revision()
     if seen != schedule.revision:
         raise AppError("revision_conflict", current_revision=schedule.revision)
@@ -177,8 +150,9 @@ def edit(
         tx, schedule, actor, changes, may_resume=may(actor, Verb.RESUME_SCHEDULE, _facts(schedule)), now=now
     )
     if changes.has("status"):
+        _refuse_ended(schedule)
         _ask_for_status(tx, schedule, actor, changes.status, now=now)
-    return _saved(tx, schedule)
+    return _saved(tx, schedule, now=now)
 
 
 def _verb_of_status(read_fields: Callable[[], ScheduleChanges]) -> Verb:
@@ -195,7 +169,7 @@ def _ask_for_status(tx: Tx, schedule: Schedule, actor: Actor, status: str | None
         _pause(tx, schedule, actor, PauseRequest(), keep=True, now=now)
     elif status == "active":
         demand(actor, Verb.RESUME_SCHEDULE, _facts(schedule))
-        _resume(tx, schedule, actor.name, now=now)
+        _resume(tx, schedule, actor, now=now)
     else:
         raise AppError("invalid_status", field="status")
 
@@ -267,6 +241,9 @@ def resume(
 ) -> Schedule:
     """Make a paused or stopped schedule active again, from now on; missed time is not caught up.
 
+    Its mandate is mended where that is needed: resumed, or issued anew with the old policy. The sponsor may do
+    that; an admin who does it on a node's schedule becomes the sponsor.
+
     Raises AppError: `schedule_not_found`, `permission_denied`, `schedule_cancelled`, `schedule_completed`,
     `schedule_proposed`, `schedule_has_no_future_occurrence`, `unreadable_timetable`, or the code of a
     permanent refusal of admission (409).
@@ -275,17 +252,83 @@ def resume(
     demand(actor, Verb.RESUME_SCHEDULE, _facts(schedule))
     _refuse_ended(schedule)
     _check_revision(schedule, revision())
-    _resume(tx, schedule, actor.name, now=now)
+    _resume(tx, schedule, actor, now=now)
     return schedule
 
 
-def _resume(tx: Tx, schedule: Schedule, actor: str, *, now: datetime) -> None:
+def _resume(tx: Tx, schedule: Schedule, actor: Actor, *, now: datetime) -> None:
     if schedule.status is ScheduleStatus.ACTIVE:
         return
-    code = steps.resume_refusal(tx, schedule, now=now)
+    code = steps.resume_refusal(tx, schedule, mended_by=actor, now=now)
     if code is not None:
         raise AppError(code, status=409)
-    steps.activate(tx, schedule, actor=actor, now=now)
+    steps.activate(tx, schedule, actor=actor.name, mended_by=actor, now=now)
+
+
+# --- What an agent proposed ---
+
+
+@operation
+def confirm(
+    tx: Tx,
+    actor: Actor,
+    schedule_id: str,
+    *,
+    revision: Callable[[], int | None] = lambda: None,
+    now: datetime,
+) -> Schedule:
+    """Let a proposed schedule begin: its sponsor stands behind it and its mandate. Nobody else may.
+
+    Raises AppError: `schedule_not_found`, `permission_denied`, `not_proposed`, `revision_conflict`,
+    `schedule_has_no_future_occurrence`, or the code of a permanent refusal of admission (409).
+    """
+    schedule = _lock(tx, actor, schedule_id)
+    demand(actor, Verb.EDIT_SCHEDULE, _facts(schedule, sponsor_alone=True))
+    _refuse_unless_proposed(schedule, revision)
+    _resume(tx, schedule, actor, now=now)
+    return schedule
+
+
+@operation
+def reject(
+    tx: Tx,
+    actor: Actor,
+    schedule_id: str,
+    *,
+    revision: Callable[[], int | None] = lambda: None,
+    now: datetime,
+) -> Schedule:
+    """Turn a proposed schedule down; it is cancelled and its mandate revoked.
+
+    Raises AppError: `schedule_not_found`, `permission_denied`, `not_proposed`, `revision_conflict`.
+    """
+    schedule = _lock(tx, actor, schedule_id)
+    demand(actor, Verb.CANCEL_SCHEDULE, _facts(schedule))
+    _refuse_unless_proposed(schedule, revision)
+    steps.leave_active(tx, schedule, ScheduleStatus.CANCELLED, reason="proposal_rejected", actor=actor.name, now=now)
+    return schedule
+
+
+def _refuse_unless_proposed(schedule: Schedule, revision: Callable[[], int | None]) -> None:
+    seen = revision()
+    if schedule.status is not ScheduleStatus.PROPOSED:
+        raise AppError("not_proposed")
+    _check_revision(schedule, seen)
+
+
+@operation
+def drop_old_proposal(tx: Tx, schedule_pk: int, *, proposed_before: datetime, now: datetime) -> bool:
+    """Cancel a schedule that was proposed before that instant and that nobody has answered; returns whether."""
+    schedule = steps.lock_schedule(tx, schedule_pk)
+    if schedule.status is not ScheduleStatus.PROPOSED or schedule.created_at > proposed_before:
+        return False
+    steps.leave_active(
+        tx, schedule, ScheduleStatus.CANCELLED, reason="proposal_expired", actor=steps.WORKER, now=now
+    )
+    return True
+
+
+# --- Pauses that end by themselves ---
 
 
 @operation
@@ -396,7 +439,7 @@ def _run_now(
     check_fields()
     if earlier is not None:
         return tx.session.scalars(select(Run).where(Run.run_id == earlier)).one()
-    facts = claim.load_facts(tx.session, [schedule])
+    facts = claim.load_facts(tx.session, [schedule], now=now)
     facts.idle.update(claim.reserve_targets(tx, [schedule]))
     overlap = policy.overlap(
         facts.open_runs.get(schedule.id, ()),
@@ -415,6 +458,8 @@ def _run_now(
     if refused is not None:
         detail = {"code": refused.code, **refused.details}
         steps.record(tx, schedule, "schedule.run_now_refused", detail, actor=actor.name, now=now)
+        if refused.code in policy.MANDATE_CODES:
+            authority.note_denial(tx, schedule, refused.code, actor=actor.name, run_id=None, now=now)
         return refused
     run_id = manual_run_id(schedule_id, f"{actor.user_pk}:{key}" if key else new_id("req"))
     idempotency.claim(tx, request, run_id, now=now)
@@ -450,11 +495,13 @@ def _lock(tx: Tx, actor: Actor, schedule_id: str) -> Schedule:
     return steps.lock_schedule(tx, pk)
 
 
-def _facts(schedule: Schedule) -> Facts:
+def _facts(schedule: Schedule, *, sponsor_alone: bool = False) -> Facts:
+    """`sponsor_alone`: what is asked about is the sponsor's own, as with everything in a chat."""
     return Facts(
         network_pk=schedule.network_pk,
         sponsor_pk=schedule.sponsor_pk,
         paused_by_pk=schedule.paused_by_pk,
+        private=sponsor_alone or schedule.target_kind is TargetKind.CHAT,
     )
 
 
@@ -472,9 +519,9 @@ def _check_revision(schedule: Schedule, seen: int | None) -> None:
         raise AppError("revision_conflict", current_revision=schedule.revision)
 
 
-def _saved(tx: Tx, schedule: Schedule) -> Saved:
+def _saved(tx: Tx, schedule: Schedule, *, now: datetime) -> Saved:
     """The schedule with what would stop it from firing, as warnings."""
     tx.session.flush()
-    facts = load_admission(tx.session, [schedule], load_targets(tx.session, [schedule]))
+    facts = load_admission(tx.session, [schedule], load_targets(tx.session, [schedule]), now=now)
     checks = policy.admission_checks(facts[schedule.id])
     return Saved(schedule, tuple(check.code for check in checks if not check.ok))

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from webapp.scheduling.lifecycle import MisfirePolicy, OverlapPolicy, RunStatus, Trigger
+from webapp.mandates.policy import MandateFacts
+from webapp.scheduling.lifecycle import MisfirePolicy, OverlapPolicy, RunStatus, TargetKind, Trigger
 from webapp.timetable import Plan
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -220,24 +221,57 @@ def overlap(
 
 # --- Admission: may it act at all ---
 
-PERMANENT = frozenset(
+# A refusal of these stops the schedule: authority is broken, and no later slot can heal it.
+AUTHORITY = frozenset(
     {
-        "target_node_not_found",
         "sponsor_inactive",
         "sponsor_not_permitted",
+        "mandate_missing",
+        "mandate_revoked",
+        "mandate_unconfirmed",
+        "mandate_expired",
+        "mandate_changed",
+        "mandate_exhausted",
+        "mandate_denies",
+        "chat_archived",
+        "chat_not_owned",
     }
 )
-# A refusal of these stops the schedule: authority is broken, and no later slot can heal it.
-AUTHORITY = frozenset({"sponsor_inactive", "sponsor_not_permitted"})
+PERMANENT = AUTHORITY | {"target_node_not_found", "chat_not_found"}
+# A refusal that is somebody's wish and no fault: the slot is skipped, the schedule paused.
+MANDATE_PAUSED = "mandate_paused"
+
+MANDATE_CODES = (
+    "mandate_missing",
+    "mandate_revoked",
+    "mandate_unconfirmed",
+    "mandate_expired",
+    MANDATE_PAUSED,
+    "mandate_changed",
+    "mandate_exhausted",
+    "mandate_denies",
+)
+_TARGET_CODES = {
+    TargetKind.NODE: ("target_node_not_found", "target_not_active"),
+    TargetKind.CHAT: ("chat_not_found", "chat_archived", "chat_not_owned", "model_unavailable"),
+}
 
 
 @dataclass(frozen=True)
 class Admission:
-    """The facts of one schedule, loaded as sets. `target_refusal` is the target's own code, if any."""
+    """The facts of one schedule, loaded as sets.
+
+    `target_refusal` is the target's own code, if any, and `mandate_refusal` that of the mandate `mandate`.
+    `asks_mandate` is False for a schedule that is only typed: saving it makes its mandate.
+    """
 
     target_refusal: str | None
     sponsor_active: bool
     sponsor_permitted: bool
+    mandate_refusal: str | None = None
+    mandate: MandateFacts | None = None
+    kind: TargetKind = TargetKind.NODE
+    asks_mandate: bool = True
 
 
 @dataclass(frozen=True)
@@ -254,15 +288,25 @@ def admission_checks(facts: Admission) -> list[Check]:
     answers = [
         ("sponsor_inactive", facts.sponsor_active),
         ("sponsor_not_permitted", facts.sponsor_permitted or not facts.sponsor_active),
-        ("target_node_not_found", facts.target_refusal != "target_node_not_found"),
-        ("target_not_active", facts.target_refusal != "target_not_active"),
     ]
+    if facts.asks_mandate:
+        answers += [(code, facts.mandate_refusal != code) for code in MANDATE_CODES]
+    answers += [(code, facts.target_refusal != code) for code in _TARGET_CODES[facts.kind]]
     return [Check(code, ok, code in PERMANENT) for code, ok in answers]
 
 
 def refusal(facts: Admission) -> str | None:
-    """The code that keeps the work from being dispatched, or None."""
-    return next((check.code for check in admission_checks(facts) if not check.ok), None)
+    """The code that keeps the work from being dispatched, or None. Asked for each slot, so it builds no list."""
+    if not facts.sponsor_active:
+        return "sponsor_inactive"
+    if not facts.sponsor_permitted:
+        return "sponsor_not_permitted"
+    return facts.mandate_refusal or facts.target_refusal
+
+
+def status_of_refused(code: str) -> RunStatus:
+    """How a run ends that admission refuses with this code."""
+    return RunStatus.SKIPPED if code in (MANDATE_PAUSED, "max_runs_reached") else RunStatus.FAILED
 
 
 # --- Failure: when does a schedule stop by itself ---

@@ -222,7 +222,7 @@ class Verdict:
 
 def admission(session: Session, schedule: Schedule, *, now: datetime) -> Verdict:
     """Would it fire at its next slot? The same facts and rules that dispatch uses."""
-    facts = load_admission(session, [schedule], load_targets(session, [schedule]))
+    facts = load_admission(session, [schedule], load_targets(session, [schedule]), now=now)
     checks = policy.admission_checks(facts[schedule.id])
     checks.insert(0, _state_check(schedule))
     plan = plan_for(schedule)
@@ -252,6 +252,14 @@ _FINE = {
     "schedule_active": "The schedule is active.",
     "sponsor_inactive": "The person it acts for is active.",
     "sponsor_not_permitted": "The person it acts for may send tasks in this network.",
+    "mandate_missing": "It acts under a mandate of that person.",
+    "mandate_revoked": "The mandate is not revoked.",
+    "mandate_unconfirmed": "The mandate is confirmed.",
+    "mandate_expired": "The mandate has not expired.",
+    "mandate_paused": "The mandate is not paused.",
+    "mandate_changed": "The mandate is the one that the schedule knows.",
+    "mandate_exhausted": "The mandate has runs and tokens left.",
+    "mandate_denies": "The mandate permits it.",
     "target_node_not_found": "The node is in this network.",
     "target_not_active": "The node takes work.",
     "schedule_has_no_future_occurrence": "A slot lies ahead.",

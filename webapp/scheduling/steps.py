@@ -18,7 +18,7 @@ from webapp.events import outbox
 from webapp.identity.access import Actor
 from webapp.identity.models import Membership, User
 from webapp.ids import scheduled_run_id
-from webapp.scheduling import alerts, policy
+from webapp.scheduling import alerts, authority, policy
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.lifecycle import (
     RUN_MOVES,
@@ -26,7 +26,6 @@ from webapp.scheduling.lifecycle import (
     UNACKNOWLEDGED,
     RunStatus,
     ScheduleStatus,
-    TargetKind,
     Trigger,
 )
 from webapp.scheduling.models import STILL_OPEN, Run, Schedule, ScheduleDue
@@ -304,6 +303,10 @@ def change_status(
     if status is not ScheduleStatus.ACTIVE:
         set_next(schedule.due, None)
         schedule.next_change = None
+    if status is ScheduleStatus.COMPLETED:
+        authority.rest(tx, schedule, actor=actor, now=now)
+    elif status is ScheduleStatus.CANCELLED:
+        authority.give_up(tx, schedule, reason=authority.CANCELLED, actor=actor, now=now)
     touch(schedule, now=now)
     change = {"from": before.value, "reason": reason, **definition_in_force(schedule), **(detail or {})}
     record(tx, schedule, f"schedule.{status.value}", change, actor=actor, now=now)
@@ -373,10 +376,14 @@ def leave_active(
     reason: str | None,
     actor: str,
     now: datetime,
+    code: str | None = None,
     detail: dict[str, Any] | None = None,
 ) -> None:
-    """Pause, stop or cancel a locked schedule: due slots are recorded, untouched work is taken back."""
-    code = WITHDRAWN_AS[status]
+    """Pause, stop or cancel a locked schedule: due slots are recorded, untouched work is taken back.
+
+    `code` is what they end with, where it is not the usual one of that state.
+    """
+    code = code or WITHDRAWN_AS[status]
     if schedule.status is ScheduleStatus.ACTIVE:
         account_for_due(tx, schedule, code, now=now)
     change_status(tx, schedule, status, reason=reason, actor=actor, now=now, detail=detail)
@@ -386,6 +393,19 @@ def leave_active(
 def stop(tx: Tx, schedule: Schedule, code: str, *, now: datetime) -> None:
     """Stop an active schedule because it needs a person; `code` says why."""
     leave_active(tx, schedule, ScheduleStatus.NEEDS_ATTENTION, reason=code, actor=WORKER, now=now)
+
+
+def pause_for_mandate(tx: Tx, schedule: Schedule, *, actor: str, now: datetime) -> None:
+    """Pause an active schedule whose mandate is paused; resuming the mandate alone does not resume it."""
+    leave_active(
+        tx,
+        schedule,
+        ScheduleStatus.PAUSED,
+        reason=policy.MANDATE_PAUSED,
+        actor=actor,
+        code=policy.MANDATE_PAUSED,
+        now=now,
+    )
 
 
 def complete_if_over(tx: Tx, schedule: Schedule, *, now: datetime) -> None:
@@ -407,8 +427,12 @@ def after_end(tx: Tx, schedule: Schedule, run: Run, *, now: datetime) -> None:
     """What the end of a run (just closed) means for its locked schedule: failures, completion, stop."""
     due = schedule.due
     due.claim_seq += 1
+    refused = _refusal_of(run)
+    if refused in policy.MANDATE_CODES:
+        authority.note_denial(tx, schedule, refused, actor=WORKER, run_id=run.run_id, now=now)
     if run.trigger is not Trigger.SCHEDULED:
-        complete_if_over(tx, schedule, now=now)
+        if not _lose_authority(tx, schedule, refused, now=now):
+            complete_if_over(tx, schedule, now=now)
         return
     stale = is_stale(schedule, run)
     if run.status is RunStatus.COMPLETED and not stale:
@@ -423,13 +447,29 @@ def after_end(tx: Tx, schedule: Schedule, run: Run, *, now: datetime) -> None:
     )
     if _ends_a_once(schedule, run):
         _end_once(tx, schedule, run, too_often=too_often, now=now)
-    elif schedule.status is ScheduleStatus.ACTIVE:
-        if run.error_code is not None and run.error_code in policy.AUTHORITY:
-            stop(tx, schedule, run.error_code, now=now)
-        elif too_often:
+    elif schedule.status is ScheduleStatus.ACTIVE and not _lose_authority(tx, schedule, refused, now=now):
+        if too_often:
             stop(tx, schedule, "failure_threshold_reached", now=now)
         else:
             complete_if_over(tx, schedule, now=now)
+
+
+def _refusal_of(run: Run) -> str:
+    """The code with which admission refused an ended run; empty where its work ended in another way."""
+    return run.error_code or "" if run.status in (RunStatus.FAILED, RunStatus.SKIPPED) else ""
+
+
+def _lose_authority(tx: Tx, schedule: Schedule, refused: str, *, now: datetime) -> bool:
+    """Stop or pause an active schedule whose run was refused for want of authority; returns whether it was."""
+    if schedule.status is not ScheduleStatus.ACTIVE:
+        return False
+    if refused == policy.MANDATE_PAUSED:
+        pause_for_mandate(tx, schedule, actor=WORKER, now=now)
+    elif refused in policy.AUTHORITY:
+        stop(tx, schedule, refused, now=now)
+    else:
+        return False
+    return True
 
 
 def is_stale(schedule: Schedule, run: Run) -> bool:
@@ -454,8 +494,9 @@ def _ends_a_once(schedule: Schedule, run: Run) -> bool:
 
 
 def _end_once(tx: Tx, schedule: Schedule, run: Run, *, too_often: bool, now: datetime) -> None:
-    if run.error_code in policy.AUTHORITY or too_often:
-        reason = run.error_code if run.error_code in policy.AUTHORITY else "failure_threshold_reached"
+    refused = _refusal_of(run)
+    if refused in policy.AUTHORITY or too_often:
+        reason = refused if refused in policy.AUTHORITY else "failure_threshold_reached"
         if schedule.status is not ScheduleStatus.NEEDS_ATTENTION:
             change_status(tx, schedule, ScheduleStatus.NEEDS_ATTENTION, reason=reason, actor=WORKER, now=now)
         return
@@ -465,11 +506,16 @@ def _end_once(tx: Tx, schedule: Schedule, run: Run, *, too_often: bool, now: dat
 # --- Resuming ---
 
 
-def resume_refusal(tx: Tx, schedule: Schedule, *, now: datetime) -> str | None:
-    """The code that keeps a locked, paused or stopped schedule from becoming active, or None."""
-    facts = load_admission(tx.session, [schedule], load_targets(tx.session, [schedule]))
-    code = policy.refusal(facts[schedule.id])
-    if code is not None and code in policy.PERMANENT:
+def resume_refusal(
+    tx: Tx, schedule: Schedule, *, mended_by: Actor | None = None, now: datetime
+) -> str | None:
+    """The code that keeps a locked, paused or stopped schedule from becoming active, or None.
+
+    `mended_by` is who resumes it: what that person may put right about its mandate is no refusal.
+    """
+    facts = authority.as_if_mended(schedule, _admission(tx, schedule, now=now), mended_by, now=now)
+    code = policy.refusal(facts)
+    if code is not None and (code in policy.PERMANENT or code == policy.MANDATE_PAUSED):
         return code
     plan = plan_or_none(schedule)
     if plan is None:
@@ -479,12 +525,28 @@ def resume_refusal(tx: Tx, schedule: Schedule, *, now: datetime) -> str | None:
     return None
 
 
-def activate(tx: Tx, schedule: Schedule, *, actor: str, now: datetime) -> None:
-    """Make a schedule active that `resume_refusal` lets pass; earlier failures are forgotten."""
+def _admission(tx: Tx, schedule: Schedule, *, now: datetime) -> policy.Admission:
+    tx.session.flush()
+    facts = load_admission(tx.session, [schedule], load_targets(tx.session, [schedule]), now=now)
+    return facts[schedule.id]
+
+
+def activate(
+    tx: Tx, schedule: Schedule, *, actor: str, mended_by: Actor | None = None, now: datetime
+) -> None:
+    """Make a schedule active that `resume_refusal` lets pass; earlier failures are forgotten.
+
+    Its mandate is mended first, as far as `mended_by` may; that can make this person its sponsor.
+    """
     due = schedule.due
+    before = schedule.sponsor_pk
+    detail: dict[str, Any] = {}
+    if authority.mend(tx, schedule, _admission(tx, schedule, now=now), mended_by, now=now):
+        detail = {"sponsor": schedule.sponsor.name, "sponsor_was": tx.session.get_one(User, before).name}
+        withdraw(tx, schedule, "schedule_changed", actor=actor, now=now)
     # The next slot first: the audit writes down what takes force.
     set_next(due, next_slot(plan_of(schedule), due, max_runs=schedule.max_runs, now=now))
-    change_status(tx, schedule, ScheduleStatus.ACTIVE, reason=None, actor=actor, now=now)
+    change_status(tx, schedule, ScheduleStatus.ACTIVE, reason=None, actor=actor, detail=detail, now=now)
     due.consecutive_failures = 0
     due.first_failure_at = None
     due.skips_in_a_row = 0
@@ -504,68 +566,7 @@ def actor_of(tx: Tx, user_pk: int | None, network_pk: int) -> Actor | None:
     return Actor(user.id, user.user_id, user.name, user.is_admin, {network_pk: role})
 
 
-# --- Hooks for packages that the engine does not know ---
-
-
-def authority_changed(tx: Tx, user_pk: int, network_pk: int | None, now: datetime) -> None:
-    """Stop every active schedule whose sponsor can no longer act; called in the transaction of the change."""
-    statement = select(Schedule.id).where(
-        Schedule.sponsor_pk == user_pk, Schedule.status == ScheduleStatus.ACTIVE
-    )
-    if network_pk is not None:
-        statement = statement.where(Schedule.network_pk == network_pk)
-    _recheck(tx, tx.session.scalars(statement).all(), now=now)
-
-
-def lock_schedules_of_node(tx: Tx, node_pk: int, now: datetime) -> None:  # noqa: ARG001 - a hook's shape
-    """Lock every schedule that has work at a node or aims at it, before the node itself is locked."""
-    aims = select(Schedule.id).where(Schedule.target_kind == TargetKind.NODE, Schedule.target_pk == node_pk)
-    works = select(Run.schedule_pk).where(Run.target_pk == node_pk, STILL_OPEN)
-    lock_due(tx, {*tx.session.scalars(aims), *tx.session.scalars(works)})
-
-
-def node_changed(tx: Tx, node_pk: int, now: datetime) -> None:
-    """Re-run admission for the active schedules of a node, in the transaction that changed the node."""
-    target_changed(tx, TargetKind.NODE, node_pk, now)
-    if node_pk not in target_for(TargetKind.NODE).load(tx.session, [node_pk]):
-        _end_work_at(tx, TargetKind.NODE, node_pk, now=now)
-
-
-def target_changed(tx: Tx, kind: TargetKind, target_pk: int, now: datetime) -> None:
-    """Re-run admission for the active schedules of a target, in the transaction that changed it."""
-    statement = select(Schedule.id).where(
-        Schedule.target_kind == kind,
-        Schedule.target_pk == target_pk,
-        Schedule.status == ScheduleStatus.ACTIVE,
-    )
-    _recheck(tx, tx.session.scalars(statement).all(), now=now)
-
-
-def _end_work_at(tx: Tx, kind: TargetKind, target_pk: int, *, now: datetime) -> None:
-    """End the open runs of a target that is gone: nobody could ever report on them."""
-    target = target_for(kind)
-    works = select(Run.schedule_pk).join(Schedule, Schedule.id == Run.schedule_pk)
-    works = works.where(Schedule.target_kind == kind, Run.target_pk == target_pk, STILL_OPEN)
-    for schedule_pk in sorted(set(tx.session.scalars(works))):
-        schedule = load_locked(tx, schedule_pk)
-        runs = [run for run in open_runs(tx, schedule_pk) if run.target_pk == target_pk]
-        target.expire(tx, [run for run in runs if is_dispatched(run)], code=target.missing_code, now=now)
-        for run in runs:
-            close_run(run, RunStatus.EXPIRED, code=target.missing_code, now=now)
-        tx.session.flush()
-        for run in runs:
-            after_end(tx, schedule, run, now=now)
-        tell(tx, schedule, [run.run_id for run in runs], now=now)
-
-
-def _recheck(tx: Tx, schedule_pks: Sequence[int], *, now: datetime) -> None:
-    lock_due(tx, schedule_pks)
-    schedules = [load_locked(tx, pk) for pk in schedule_pks]
-    facts = load_admission(tx.session, schedules, load_targets(tx.session, schedules))
-    for schedule in schedules:
-        code = policy.refusal(facts[schedule.id])
-        if schedule.status is ScheduleStatus.ACTIVE and code is not None and code in policy.PERMANENT:
-            stop(tx, schedule, code, now=now)
+# --- What else the engine asks ---
 
 
 def hold_slot(due: ScheduleDue, *, until: datetime) -> None:

@@ -173,6 +173,7 @@ def _now_and_then(worker: Worker, clock: Clock, counts: Counts) -> None:
     if worker.may_claim and _is_time(worker.hour_done_at, now, _HOUR):
         worker.hour_done_at = now
         counts["would_not_fire"] = _attempt(partial(maintenance.look_ahead, now=now), "looking ahead")
+        _attempt(partial(maintenance.drop_old_proposals, now=now), "dropping old proposals")
         _attempt(partial(maintenance.forget_old_workers, now=now), "forgetting old workers")
 
 
