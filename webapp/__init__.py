@@ -78,15 +78,18 @@ def _init_web(app: Flask, config: Config) -> None:
 
 def _join_packages() -> None:
     """Fill the hooks of packages that must reach others beside or above them."""
+    from webapp.chat import actions, execution
     from webapp.chat import hooks as chat_hooks
     from webapp.identity import hooks as identity_hooks
     from webapp.mandates import hooks as mandate_hooks
     from webapp.nodes import hooks as node_hooks
-    from webapp.scheduling import reactions
+    from webapp.scheduling import reactions, tick
     from webapp.scheduling.lifecycle import TargetKind
     from webapp.scheduling.target import register_target
     from webapp.targets import conversation
     from webapp.targets.node import NodeTarget
+    from webapp.tools import schedules as schedule_tools
+    from webapp.tools.box import TOOLS
 
     register_target(TargetKind.NODE, NodeTarget())
     register_target(TargetKind.CHAT, conversation.ConversationTarget())
@@ -97,10 +100,11 @@ def _join_packages() -> None:
         chat_changed=conversation.chat_changed,
         approval_unanswered=conversation.approval_unanswered,
     )
+    chat_hooks.register_tools(TOOLS)
+    actions.register_origin(schedule_tools.origin_of)
+    tick.register_chore("turns_mended", execution.recover)
     identity_hooks.register_authority_changed(reactions.authority_changed)
-    node_hooks.register(
-        node_changed=reactions.node_changed, before_change=reactions.lock_schedules_of_node
-    )
+    node_hooks.register(node_changed=reactions.node_changed, before_change=reactions.lock_schedules_of_node)
     mandate_hooks.register(
         before_change=reactions.lock_schedule_of_mandate, mandate_changed=reactions.mandate_changed
     )

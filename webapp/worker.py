@@ -1,4 +1,8 @@
-"""The worker's loop: a pass when something is due, sleep until the next slot, wake when something changes."""
+"""The worker's loop: a pass when something is due, sleep until the next slot, wake when something changes.
+
+Beside the loop run the turns of chats, in threads of their own: a model that takes its time holds up no slot. A
+single pass (`--once`, `flask tick`) asks no model; it only mends what another worker left behind.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import cast
 from flask import Flask
 
 from webapp import retention
+from webapp.chat.runner import Runner
 from webapp.clock import Clock
 from webapp.config import Config
 from webapp.logs import bound, get_logger
@@ -50,14 +55,19 @@ def run(app: Flask, stop: threading.Event) -> None:
     with app.app_context():
         worker = new_worker(app)
         worker.is_stopping = stop.is_set
+        runner = Runner(app.app_context, clock)
         with bound(worker_id=worker.worker_id):
             _log.info("worker started", tick_seconds=config.tick_seconds, batch_size=config.batch_size)
-            _loop(worker, clock, config.tick_seconds, stop)
+            runner.start()
+            try:
+                _loop(worker, runner, clock, config.tick_seconds, stop)
+            finally:
+                runner.stop()
             mark(worker, clock, stopped=True)
             _log.info("worker stopped")
 
 
-def _loop(worker: Worker, clock: Clock, tick_seconds: float, stop: threading.Event) -> None:
+def _loop(worker: Worker, runner: Runner, clock: Clock, tick_seconds: float, stop: threading.Event) -> None:
     waiter = dialect.change_waiter(engine())
     housekeeping = _Housekeeping()
     pause_seconds = _FIRST_PAUSE_SECONDS
@@ -66,13 +76,14 @@ def _loop(worker: Worker, clock: Clock, tick_seconds: float, stop: threading.Eve
         while not stop.is_set():
             try:
                 counts = tick(worker, clock)
+                runner.wake()
                 if clock.monotonic() - marked_at >= _SEEN_AT_MOST_EVERY_SECONDS or counts["schedules"] == 0:
                     mark(worker, clock, stopped=False)
                     marked_at = clock.monotonic()
                 pause_seconds = _FIRST_PAUSE_SECONDS
                 if counts["more"] or housekeeping.step(clock.now()):
                     continue
-                _sleep(worker, waiter, clock, tick_seconds, stop)
+                _sleep(worker, runner, waiter, clock, tick_seconds, stop)
             except Exception:  # noqa: BLE001 - a worker outlives a database that is away
                 _log.exception("a pass failed; trying again", pause_seconds=pause_seconds)
                 stop.wait(pause_seconds)
@@ -106,7 +117,12 @@ class _Housekeeping:
 
 
 def _sleep(
-    worker: Worker, waiter: dialect.ChangeWaiter, clock: Clock, tick_seconds: float, stop: threading.Event
+    worker: Worker,
+    runner: Runner,
+    waiter: dialect.ChangeWaiter,
+    clock: Clock,
+    tick_seconds: float,
+    stop: threading.Event,
 ) -> None:
     """Return when something is due, when a tick has passed, or when the worker is to stop."""
     until = clock.monotonic() + tick_seconds
@@ -121,6 +137,7 @@ def _sleep(
         if rest <= 0:
             return
         if waiter.wait(min(rest, _SLICE_SECONDS)):
+            runner.wake()
             next_due = _next_due(worker)
 
 

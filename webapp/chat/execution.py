@@ -398,7 +398,7 @@ def act(tx: Tx, hold: Hold, call: WantedCall, remember: Remember, *, now: dateti
     except NotDone as refusal:
         text = str(refusal)
     text = steps.storable(text)[:_MAX_RESULT]
-    told: dict[str, object] = {"call_id": call.key, "operation": call.name[:80]}
+    told: dict[str, object] = {"call_id": call.key, "operation": steps.storable(call.name[:80])}
     if action is not None:
         told |= {"operation": action.operation, "arguments": dict(action.arguments)}
     steps.add_message(
@@ -560,7 +560,7 @@ def wait_for_answers(tx: Tx, hold: Hold, *, now: datetime) -> bool:
 # Recovery
 
 
-def recover(*, now: datetime) -> int:
+def recover(now: datetime) -> int:
     """Mend what a worker left behind, and end what is overdue; each in a transaction of its own. Returns how many.
 
     A turn whose worker has died while the model was asked has failed (`worker_lost`): whether the model answered is

@@ -164,8 +164,15 @@ def ask(
     calls = tuple(_call(key, part) for key, part in _open_parts(messages).items())
     usage = response.usage
     counted = usage.input_tokens + usage.output_tokens > 0
+    try:
+        kept = _dump(messages)
+    except ValueError:
+        # Halves of surrogate pairs can be sent, but neither kept nor sent back.
+        raise ModelTrouble(
+            "model_failed", "The model answered with letters that do not exist.", transient=False
+        ) from None
     return Answer(
-        history=_dump(messages),
+        history=kept,
         text=response.text or "",
         calls=calls,
         tokens=(usage.input_tokens, usage.output_tokens) if counted else None,

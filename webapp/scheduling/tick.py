@@ -23,6 +23,17 @@ _log = get_logger(__name__)
 
 Counts = Counter[str]
 
+# What others have done in each pass: a name for the counts, and a step that says how much it did.
+_chores: dict[str, Callable[[datetime], int]] = {}
+
+
+def register_chore(name: str, step: Callable[[datetime], int] | None) -> None:
+    """Have `step(now)` called in each pass, isolated like every step of it; None takes it out again."""
+    if step is None:
+        _chores.pop(name, None)
+    else:
+        _chores[name] = step
+
 
 @dataclass
 class BatchSize:
@@ -81,6 +92,8 @@ def tick(worker: Worker, clock: Clock) -> Counts:
         worker.zone_checked = worker.zone_checked or not counts["more"]
     for target in all_targets():
         counts["expired"] += _attempt(partial(target.expire_overdue, now=clock.now()), "expiring")
+    for name, chore in _chores.items():
+        counts[name] += _attempt(partial(chore, clock.now()), name)
     _now_and_then(worker, clock, counts)
     return counts
 
