@@ -87,17 +87,34 @@ def _run(command: str, values: dict[str, str]) -> str:
 
 def _remember(answer: dict[str, Any], values: dict[str, str]) -> None:
     """Keep the ids of an answer for the examples that follow."""
-    for name in ("schedule", "run", "node", "task", "user", "network"):
+    for name in ("schedule", "run", "node", "task", "user", "network", "chat", "turn"):
         part = answer.get(name)
         if isinstance(part, dict):
             values[name.upper()] = part[f"{name}_id"]
     token = answer.get("token")
     if isinstance(token, dict):
         values["TOKEN_ID"] = token["token_id"]
+    if isinstance(answer.get("turn"), dict):
+        _wait_for_turn(values)
+    for approval in answer.get("approvals", [])[:1]:
+        values["APPROVAL"] = approval["approval_id"]
     for item in answer.get("items", [])[:1]:
         values["TASK"] = item["task_id"]
     for network in answer.get("networks", [])[:1]:
         values["NETWORK"] = network["network_id"]
+
+
+def _wait_for_turn(values: dict[str, str]) -> None:
+    """The examples that follow speak of what the worker made of the turn."""
+    name, _, token = values["AUTH"].partition(": ")
+    call = urllib.request.Request(f"{values['CARILLON']}/api/turns/{values['TURN']}", headers={name: token})  # noqa: S310
+    for _ in range(300):
+        with urllib.request.urlopen(call) as response:  # noqa: S310 - our own server
+            turn = json.load(response)["turn"]
+        if turn["status"] not in ("queued", "running"):
+            return
+        time.sleep(0.1)
+    raise RuntimeError("the worker does not take up the turn")
 
 
 @contextmanager

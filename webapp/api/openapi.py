@@ -7,6 +7,7 @@ from typing import Any, Final, get_args
 
 from flask import Blueprint, Response, current_app, jsonify
 
+from webapp.chat.bodies import ChatChanges, NewChatBody, NewMessageBody
 from webapp.identity.bodies import (
     MemberChanges,
     NewMemberBody,
@@ -82,6 +83,9 @@ OVERRIDES: Final[Mapping[str, Schema]] = {
     },
     "alias": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{1,59}$"},
     "HeartbeatBody.task_id": _ID,
+    "NewChatBody.title": {"type": "string", "minLength": 1, "maxLength": 120},
+    "ChatChanges.title": {"type": "string", "minLength": 1, "maxLength": 120},
+    "NewMessageBody.text": {"type": "string", "minLength": 1, "maxLength": 10_000},
     "NewTaskBody.task": {"type": "string", "minLength": 1, "maxLength": 10_000},
     "NewUserBody.name": {"type": "string", "minLength": 1, "maxLength": 80},
     "NewUserBody.password": {"type": "string", "minLength": 12, "maxLength": 200},
@@ -184,6 +188,12 @@ _NEXT: Final = {"next_cursor": str | None}
 def _list(name: str, shape: Any, *parameters: Parameter, codes: tuple[str, ...] = ()) -> Call:
     return Call({200: {name: list[shape], **_NEXT}}, parameters=(*parameters, *_PAGE), codes=codes)
 
+
+_ANSWER: Final = Call(
+    {200: {"approval": shapes.Approval}},
+    Body(NoBody, optional=True),
+    codes=("approval_not_found", "approval_already_decided", "approval_expired"),
+)
 
 # What each call answers, reads and refuses, by endpoint.
 CALLS: Final[Mapping[str, Call]] = {
@@ -389,6 +399,45 @@ CALLS: Final[Mapping[str, Call]] = {
         codes=("task_not_found", "task_attempt_superseded", "task_already_final", "task_not_delivered"),
     ),
     "api_node.events": Call({200: "text/event-stream", 204: ""}, parameters=(_LAST_EVENT,)),
+    # --- chats, turns, approvals
+    "api_chats.list_chats": _list("chats", shapes.Chat, _NETWORK_ID),
+    "api_chats.create_chat": Call(
+        {201: {"chat": shapes.Chat}},
+        Body(NewChatBody, optional=True),
+        (_KEY,),
+        ("network_id_required", "network_not_found"),
+    ),
+    "api_chats.show_chat": Call({200: {"chat": shapes.Chat}}, codes=("chat_not_found",)),
+    "api_chats.rename_chat": Call(
+        {200: {"chat": shapes.Chat}}, Body(ChatChanges, partial=True), codes=("chat_not_found",)
+    ),
+    "api_chats.archive_chat": Call(
+        {200: {"chat": shapes.Chat}}, Body(NoBody, optional=True), codes=("chat_not_found",)
+    ),
+    "api_chats.unarchive_chat": Call(
+        {200: {"chat": shapes.Chat}}, Body(NoBody, optional=True), codes=("chat_not_found",)
+    ),
+    "api_chats.list_messages": _list("messages", shapes.Message, codes=("chat_not_found",)),
+    "api_chats.post_message": Call(
+        {202: {"turn": shapes.Turn}},
+        Body(NewMessageBody),
+        (_KEY,),
+        ("chat_not_found", "chat_archived"),
+    ),
+    "api_turns.show_turn": Call({200: {"turn": shapes.Turn}}, codes=("turn_not_found",)),
+    "api_turns.abort_turn": Call(
+        {200: {"turn": shapes.Turn}},
+        Body(NoBody, optional=True),
+        codes=("turn_not_found", "turn_already_final"),
+    ),
+    "api_approvals.list_approvals": _list(
+        "approvals",
+        shapes.Approval,
+        _one_of("status", shapes.ApprovalStatus, "Only approvals in this state."),
+        _NETWORK_ID,
+    ),
+    "api_approvals.approve": _ANSWER,
+    "api_approvals.deny": _ANSWER,
     # --- live
     "api_events.stream_events": Call(
         {200: "text/event-stream", 204: ""},

@@ -51,6 +51,11 @@ def register(
     _steps.chat_idle, _steps.approval_unanswered = chat_idle, approval_unanswered
 
 
+def registered() -> dict[str, Callable[..., None] | None]:
+    """What is registered, in the form that `register` takes: to put it back."""
+    return dict(vars(_steps))
+
+
 def before_turn_change(tx: Tx, run_pk: int | None) -> None:
     """Tell that the turn of this run is about to change; nothing of the chat is locked yet.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -25,9 +26,16 @@ class RunFacts:
     missed_count: int
 
 
-def facts_of_runs(session: Session, tasks: Iterable[Task]) -> dict[int, RunFacts]:
-    """The facts of the runs behind `tasks`, by the run's primary key; people's tasks have none."""
-    pks = sorted({task.run_pk for task in tasks if task.run_pk is not None})
+class CarriesRun(Protocol):
+    """A task or a turn: the work of a run, or of a person."""
+
+    @property
+    def run_pk(self) -> int | None: ...
+
+
+def facts_of_runs(session: Session, work: Iterable[CarriesRun]) -> dict[int, RunFacts]:
+    """The facts of the runs behind `work`, by the run's primary key; what people asked for has none."""
+    pks = sorted({item.run_pk for item in work if item.run_pk is not None})
     if not pks:
         return {}
     rows = session.execute(

@@ -16,6 +16,8 @@ RunStatus = Literal[
 ]
 ScheduleStatus = Literal["proposed", "active", "paused", "needs_attention", "completed", "cancelled"]
 ScheduleType = Literal["once", "interval", "daily", "weekly", "cron"]
+TurnStatus = Literal["queued", "running", "waiting_for_action", "completed", "failed", "aborted"]
+ApprovalStatus = Literal["pending", "approved", "denied", "expired", "withdrawn"]
 TaskStatus = Literal["created", "delivered", "acked", "running", "replied", "failed", "cancelled", "expired"]
 
 
@@ -245,6 +247,83 @@ class InboxItem(_Sent):
     expires_at: Instant
     attempt: int
     meta: dict[str, Any]
+
+
+# ---------------------------------------------------------------- chats
+
+
+class Chat(TypedDict):
+    """A chat. Its words are its owner's alone: `title` and `updated_at` of somebody else's are null."""
+
+    chat_id: str
+    network_id: str
+    owner: str
+    title: str | None
+    archived_at: Instant | None
+    created_at: Instant
+    updated_at: Instant | None
+
+
+class Message(TypedDict):
+    """A message; `seq` has no gaps in its chat. A prompt of a schedule has `meta.scheduled_task`."""
+
+    message_id: str
+    seq: int
+    role: Literal["user", "assistant", "tool"]
+    author: str
+    text: str
+    turn_id: str | None
+    meta: dict[str, Any]
+    created_at: Instant
+
+
+class Usage(TypedDict):
+    """What a turn has used of its model so far."""
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+
+
+class Turn(TypedDict):
+    """A turn. `place` counts the turns before it while it is queued, else it is null.
+
+    `approvals` are the ids of what it waits for. `run_id` and `schedule_id` are null where a person wrote.
+    """
+
+    turn_id: str
+    chat_id: str
+    run_id: str | None
+    schedule_id: str | None
+    status: TurnStatus
+    place: int | None
+    model: str
+    usage: Usage
+    approvals: list[str]
+    error_code: str | None
+    error_message: str | None
+    created_at: Instant
+    started_at: Instant | None
+    completed_at: Instant | None
+
+
+class Approval(TypedDict):
+    """What a turn wants to do, with its exact arguments; `used_at` is when it was done, once."""
+
+    approval_id: str
+    turn_id: str
+    chat_id: str
+    schedule_id: str | None
+    mandate_id: str | None
+    mandate_revision: int | None
+    operation: str
+    arguments: dict[str, Any]
+    deadline: Instant
+    status: ApprovalStatus
+    decided_by: str | None
+    decided_at: Instant | None
+    used_at: Instant | None
+    created_at: Instant
 
 
 # ---------------------------------------------------------------- people
