@@ -192,6 +192,32 @@ class ChatScheduleChanges(ScheduleChanges):
     model: ModelName | None = None
 
 
+class ChatTaskChanges(Strict):
+    """Changes to a chat task: a field that is not set keeps its value."""
+
+    prompt: Text = ""
+    name: Name = ""
+    model: ModelName | None = None
+    schedule: Any = None
+    timezone: Any = None
+    starts_at: Instant | None = None
+    ends_at: Instant | None = None
+    max_runs: MaxRuns | None = None
+    misfire_policy: Misfire = MisfirePolicy.CATCH_UP_ONCE
+    misfire_grace_seconds: Grace = DEFAULT_GRACE_SECONDS
+    catch_up_limit: CatchUpLimit = DEFAULT_CATCH_UP_LIMIT
+    overlap_policy: ChatOverlap = OverlapPolicy.SKIP
+    failure_threshold: Threshold | None = None
+    max_run_seconds: MaxRun | None = None
+
+    def as_changes(self) -> ChatScheduleChanges:
+        """The same for the schedule behind it, which calls the prompt its task."""
+        named = {field: getattr(self, field) for field in self.model_fields_set}
+        if "prompt" in named:
+            named["task"] = named.pop("prompt")
+        return ChatScheduleChanges(**named)
+
+
 class PauseRequest(Strict):
     """Why to pause, and when to go on by itself."""
 
