@@ -9,7 +9,7 @@ from webapp.errors import AppError
 from webapp.identity.access import Actor
 from webapp.scheduling import authority, steps
 from webapp.scheduling.fields import ScheduleChanges
-from webapp.scheduling.lifecycle import ScheduleStatus
+from webapp.scheduling.lifecycle import OverlapPolicy, ScheduleStatus, TargetKind
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.plans import is_once
 from webapp.scheduling.target import target_for
@@ -65,6 +65,7 @@ def apply_changes(
 
     Raises AppError with the code of the field that is refused.
     """
+    _check_kind(schedule, changes)
     timing = _new_timing(schedule, changes, now=now)
     before = _values(schedule)
     was = schedule.status
@@ -98,11 +99,34 @@ def apply_changes(
     change = {"changed": sorted(changed), **steps.definition_in_force(schedule)}
     steps.record(tx, schedule, "schedule.edit", change, actor=actor.name, now=now)
     steps.tell(tx, schedule, now=now)
+    if was is ScheduleStatus.COMPLETED:
+        if timing is not None and timing.moves:
+            _arm_again(tx, schedule, actor, now=now)
+        return
     healed = heals and _can_heal(changed)
     if healed and steps.resume_refusal(tx, schedule, mended_by=actor, now=now) is None:
         steps.activate(tx, schedule, actor=actor.name, mended_by=actor, now=now)
     elif was is ScheduleStatus.ACTIVE:
         _end_if_nothing_is_left(tx, schedule, rebased=target_moved or sponsor_moved, now=now)
+
+
+def _check_kind(schedule: Schedule, changes: ScheduleChanges) -> None:
+    """Refuse what this kind of target does not know. Raises AppError."""
+    if schedule.target_kind is TargetKind.CHAT:
+        if changes.has("target_node_id"):
+            raise AppError("invalid_target_node_id", field="target_node_id")
+        if changes.has("overlap_policy") and changes.overlap_policy is OverlapPolicy.ALLOW:
+            raise AppError("invalid_overlap_policy", field="overlap_policy")
+    if changes.has("model") and getattr(changes, "model", None) != schedule.model:
+        target_for(schedule.target_kind).check_model(getattr(changes, "model", None))
+
+
+def _arm_again(tx: Tx, schedule: Schedule, actor: Actor, *, now: datetime) -> None:
+    """A new timetable makes a completed schedule active, with its mandate mended. Raises AppError (409)."""
+    code = steps.resume_refusal(tx, schedule, mended_by=actor, now=now)
+    if code is not None:
+        raise AppError(code, status=409)
+    steps.activate(tx, schedule, actor=actor.name, mended_by=actor, now=now)
 
 
 # --- Timetable, zone and bounds ---
@@ -227,13 +251,14 @@ def _values(schedule: Schedule) -> dict[str, Any]:
         "starts_at",
         "ends_at",
         "max_runs",
+        "model",
         *_POLICIES,
     )
     return {field: getattr(schedule, field) for field in fields}
 
 
 def _set_plain_fields(tx: Tx, schedule: Schedule, changes: ScheduleChanges) -> None:
-    for field in ("name", "max_runs", *_POLICIES):
+    for field in ("name", "max_runs", "model", *_POLICIES):
         if changes.has(field):
             setattr(schedule, field, getattr(changes, field))
     if changes.has("priority"):

@@ -15,6 +15,7 @@ from webapp.scheduling import authority, steps
 from webapp.scheduling.edit import PRIORITY_RANK, check_bounds, read_timetable
 from webapp.scheduling.fields import (
     DEFAULT_CATCH_UP_LIMIT,
+    DEFAULT_CHAT_THRESHOLD,
     DEFAULT_GRACE_SECONDS,
     DEFAULT_NODE_THRESHOLD,
 )
@@ -25,7 +26,6 @@ from webapp.store.texts import keep_text
 from webapp.store.transaction import Tx
 from webapp.timetable import ZONE_DATA_VERSION, Plan, Timetable, to_stored
 
-DEFAULT_CHAT_THRESHOLD = 1
 _SETTINGS = (
     "priority",
     "starts_at",

@@ -18,10 +18,11 @@ from webapp.identity import idempotency
 from webapp.identity.access import Actor, Facts, Verb, demand, may
 from webapp.identity.idempotency import Request
 from webapp.ids import is_public_id, manual_run_id, new_id
+from webapp.mandates.policy import ask_each_time, parse_policy
 from webapp.scheduling import alerts, authority, claim, making, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.edit import apply_changes, check_bounds, read_timetable
-from webapp.scheduling.fields import NewSchedule, PauseRequest, ScheduleChanges
+from webapp.scheduling.fields import NewChatSchedule, NewSchedule, PauseRequest, ScheduleChanges
 from webapp.scheduling.lifecycle import (
     RunStatus,
     ScheduleStatus,
@@ -102,16 +103,108 @@ def create(
     return _saved(tx, schedule, now=now)
 
 
+@operation
+def create_for_chat(
+    tx: Tx,
+    actor: Actor,
+    chat_id: object,
+    read_fields: Callable[[], NewChatSchedule],
+    *,
+    request_key: str | None = None,
+    now: datetime,
+) -> Saved:
+    """Make a schedule of prompts into a chat of the actor's own, with the mandate under which its turns act.
+
+    `chat_id` is what the caller sent for it, unread; the chat says which network it is. A repeat with the same key
+    is answered before anything is asked that time changes: whether the chat is archived, the model there, the end
+    of the mandate ahead. Raises AppError: `chat_not_found` (404, an archived one too), `permission_denied`, the
+    codes of the fields and of the timetable, `invalid_policy`, `invalid_model`, `invalid_expires_at`,
+    `schedule_has_no_future_occurrence` (400), `idempotency_conflict`.
+    """
+    target = target_for(TargetKind.CHAT)
+    network_pk, chat_pk = _own_chat(tx, actor, chat_id, read_fields)
+    demand(actor, Verb.CREATE_SCHEDULE, Facts(network_pk=network_pk))
+    new = read_fields()
+    mandate = ask_each_time() if new.policy is None else parse_policy(new.policy)
+    timetable, timezone = read_timetable(new.schedule, new.timezone, previous=None, now=now)
+    schedule_id = new_id("sched")
+    request = _create_request(
+        actor, network_pk, request_key, new, timetable, timezone, policy=mandate.to_json()
+    )
+    earlier = idempotency.claim(tx, request, schedule_id, now=now)
+    if earlier is not None:
+        return _saved(tx, _lock(tx, actor, earlier), now=now)
+    # Locked, so that it cannot be archived unnoticed before this commits.
+    target.reserve(tx, [chat_pk])
+    chat = target.load(tx.session, [chat_pk])[chat_pk]
+    if chat.refusal is not None:
+        raise AppError("chat_not_found", field="chat_id")
+    target.check_model(new.model)
+    if new.expires_at is not None and new.expires_at <= now:
+        raise AppError("invalid_expires_at", field="expires_at")
+    check_bounds(new.starts_at, new.ends_at)
+    first = Plan(timetable, new.starts_at, new.ends_at).next_after(now)
+    if first is None:
+        raise AppError("schedule_has_no_future_occurrence", field="schedule", status=400)
+    definition = making.Definition(
+        network_pk=network_pk,
+        sponsor_pk=actor.user_pk,
+        target_kind=TargetKind.CHAT,
+        target_pk=chat_pk,
+        target_id=chat.public_id,
+        target_alias=chat.alias,
+        name=new.name_or_start,
+        text=new.prompt,
+        timetable=timetable,
+        timezone=timezone,
+        settings=making.settings_of(new),
+        model=new.model,
+    )
+    schedule = making.insert(
+        tx,
+        schedule_id,
+        definition,
+        first=first,
+        policy=mandate,
+        expires_at=new.expires_at,
+        actor=actor.name,
+        now=now,
+    )
+    return _saved(tx, schedule, now=now)
+
+
+def _own_chat(
+    tx: Tx, actor: Actor, chat_id: object, read_fields: Callable[[], NewChatSchedule]
+) -> tuple[int, int]:
+    """(network, chat) as keys. Raises AppError `chat_not_found`; for what is no id the code of the fields."""
+    if not isinstance(chat_id, str) or not is_public_id(chat_id):
+        read_fields()
+        raise AppError("chat_not_found", field="chat_id")
+    target = target_for(TargetKind.CHAT)
+    for network_pk in sorted(actor.networks):
+        chat_pk = target.find(tx.session, network_pk, chat_id)
+        if chat_pk is not None and target.load(tx.session, [chat_pk])[chat_pk].owner_pk == actor.user_pk:
+            return network_pk, chat_pk
+    raise AppError("chat_not_found", field="chat_id")
+
+
 def _create_request(
-    actor: Actor, network_pk: int, key: str | None, new: NewSchedule, timetable: Any, timezone: str
+    actor: Actor,
+    network_pk: int,
+    key: str | None,
+    new: NewSchedule | NewChatSchedule,
+    timetable: Any,
+    timezone: str,
+    **canonical: Any,
 ) -> Request | None:
+    """`canonical` holds other fields in the form in which equal wishes are equal."""
     if idempotency.check_key(key) is None or key is None:
         return None
-    canonical = canonical_form(timetable)
+    spec = canonical_form(timetable)
     if isinstance(timetable, Interval) and new.schedule.get("anchor_at") is None:
         # An anchor that nobody named comes from the clock, and the clock moves between two tries.
-        canonical = {"type": "interval", "every_seconds": timetable.every_seconds}
-    fields = new.model_dump(mode="json") | {"schedule": canonical, "timezone": timezone}
+        spec = {"type": "interval", "every_seconds": timetable.every_seconds}
+    fields = new.model_dump(mode="json") | {"schedule": spec, "timezone": timezone} | canonical
     return Request(actor.user_pk, "schedule.create", key, {"network": network_pk, **fields})
 
 
@@ -134,13 +227,15 @@ def edit(
     `wants_status_alone` says that only `status` is asked for, which is a pause or a resume and asks for
     those rights. Raises AppError: `schedule_not_found`, `permission_denied`, `schedule_cancelled`,
     `schedule_completed`, `schedule_proposed`, `revision_conflict` (with `current_revision`), the codes of
-    the fields.
+    the fields, and those of a resume where the edit arms a completed schedule of a chat again.
     """
     schedule = _lock(tx, actor, schedule_id)
     verb = _verb_of_status(read_fields) if wants_status_alone else Verb.EDIT_SCHEDULE
     proposed = schedule.status is ScheduleStatus.PROPOSED and not wants_status_alone
     demand(actor, verb, _facts(schedule, sponsor_alone=proposed))
-    if not proposed:
+    # A new timetable arms a completed schedule of a chat again.
+    rearmable = schedule.status is ScheduleStatus.COMPLETED and schedule.target_kind is TargetKind.CHAT
+    if not proposed and (wants_status_alone or not rearmable):
         _refuse_ended(schedule)
     seen = revision()
     if seen != schedule.revision:

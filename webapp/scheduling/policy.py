@@ -323,9 +323,17 @@ def counts_as_failure(status: RunStatus, code: str | None, *, trigger: Trigger, 
 
 
 def threshold_reached(
-    consecutive: int, threshold: int | None, *, first_failure_at: datetime | None, now: datetime
+    consecutive: int,
+    threshold: int | None,
+    *,
+    kind: TargetKind,
+    first_failure_at: datetime | None,
+    now: datetime,
 ) -> bool:
-    """Whether failures in a row are so many, and have lasted so long, that the schedule must stop."""
+    """Whether failures in a row are so many that the schedule must stop; at a node also whether they last long.
+
+    A node may be away for a while; in a chat nothing gets better by waiting.
+    """
     if threshold is None or first_failure_at is None or consecutive < threshold:
         return False
-    return now - first_failure_at >= THRESHOLD_MIN_SPAN
+    return kind is TargetKind.CHAT or now - first_failure_at >= THRESHOLD_MIN_SPAN

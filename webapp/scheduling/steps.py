@@ -443,7 +443,11 @@ def after_end(tx: Tx, schedule: Schedule, run: Run, *, now: datetime) -> None:
         due.first_failure_at = due.first_failure_at or now
     tx.session.flush()
     too_often = policy.threshold_reached(
-        due.consecutive_failures, schedule.failure_threshold, first_failure_at=due.first_failure_at, now=now
+        due.consecutive_failures,
+        schedule.failure_threshold,
+        kind=schedule.target_kind,
+        first_failure_at=due.first_failure_at,
+        now=now,
     )
     if _ends_a_once(schedule, run):
         _end_once(tx, schedule, run, too_often=too_often, now=now)

@@ -75,6 +75,9 @@ class Target(Protocol):
     def refuses(self, facts: TargetFacts, definition: Any) -> str | None:
         """Why this target would refuse the work of this schedule (a `Schedule` or a row with its columns)."""
 
+    def check_model(self, model: str | None) -> None:
+        """Raise AppError `invalid_model` for a model (None: the default one) that these targets cannot use."""
+
     def reserve(self, tx: Tx, target_pks: Collection[int]) -> set[int]:
         """Lock these targets, in the order of their keys; returns those that have no open work.
 

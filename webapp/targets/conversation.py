@@ -76,6 +76,10 @@ class ConversationTarget:
             return "chat_not_owned"
         return profiles.refusal(definition.model)
 
+    def check_model(self, model: str | None) -> None:
+        """The model must be one that the operator has set up."""
+        profiles.demand(model)
+
     def reserve(self, tx: Tx, target_pks: Collection[int]) -> set[int]:
         """Lock these chats; returns those without an open turn."""
         statement = select(Chat.id).where(Chat.id.in_(target_pks)).order_by(Chat.id)

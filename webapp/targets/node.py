@@ -80,6 +80,11 @@ class NodeTarget:
         """Whether the node takes work says the node, whatever the schedule."""
         return facts.refusal
 
+    def check_model(self, model: str | None) -> None:
+        """A node has a model of its own, if any."""
+        if model is not None:
+            raise AppError("invalid_model", field="model")
+
     def reserve(self, tx: Tx, target_pks: Collection[int]) -> set[int]:  # noqa: ARG002 - a protocol's shape
         """An inbox holds any number of tasks."""
         return set(target_pks)
