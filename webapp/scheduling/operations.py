@@ -400,7 +400,9 @@ def reject(
     schedule = _lock(tx, actor, schedule_id)
     demand(actor, Verb.CANCEL_SCHEDULE, _facts(schedule))
     _refuse_unless_proposed(schedule, revision)
-    steps.leave_active(tx, schedule, ScheduleStatus.CANCELLED, reason="proposal_rejected", actor=actor.name, now=now)
+    steps.leave_active(
+        tx, schedule, ScheduleStatus.CANCELLED, reason="proposal_rejected", actor=actor.name, now=now
+    )
     return schedule
 
 
