@@ -24,7 +24,7 @@ from webapp.errors import AppError
 from webapp.identity.models import User
 from webapp.ids import turn_id_of_run
 from webapp.mandates import steps as mandates
-from webapp.scheduling import alerts, claim, deliver, settle
+from webapp.scheduling import alerts, claim, deliver, reactions, settle
 from webapp.scheduling import steps as schedule_steps
 from webapp.scheduling.lifecycle import RunStatus, TargetKind, Trigger
 from webapp.scheduling.models import Run, Schedule
@@ -293,7 +293,7 @@ def before_chat_change(tx: Tx, chat_pk: int) -> None:
 def chat_changed(tx: Tx, chat_pk: int, now: datetime) -> None:
     """A chat was archived: the active schedules that speak into it stop, in the same transaction."""
     tx.session.flush()
-    schedule_steps.target_changed(tx, TargetKind.CHAT, chat_pk, now)
+    reactions.target_changed(tx, TargetKind.CHAT, chat_pk, now)
     # A run by hand of a schedule that is not active waits on, and is refused like any other.
     _offer(tx, chat_pk, now=now)
 
