@@ -132,7 +132,7 @@ def test_attributes_are_escaped_and_absent_ones_leave_no_trace() -> None:
 
 
 def test_every_status_has_its_own_shape_or_word_within_its_kind() -> None:
-    for kind in ("schedule", "run", "task", "node"):
+    for kind in ("schedule", "run", "task", "node", "turn", "approval", "mandate"):
         looks = [filters.look(kind, status) for status in filters.known_statuses(kind)]
         assert len({look.word for look in looks}) == len(looks)
 

@@ -8,7 +8,10 @@ from flask import Flask
 def init_html(app: Flask) -> None:
     """Put the frame and every page behind the door."""
     from webapp.html import (
+        approvals,
         audit,
+        chats,
+        mandates,
         nodes,
         overview,
         runs,
@@ -21,5 +24,18 @@ def init_html(app: Flask) -> None:
     )
 
     shell.init_shell(app)
-    for module in (session, settings, overview, schedules, schedule_editing, runs, nodes, tasks, audit):
+    for module in (
+        session,
+        settings,
+        overview,
+        schedules,
+        schedule_editing,
+        runs,
+        nodes,
+        tasks,
+        chats,
+        approvals,
+        mandates,
+        audit,
+    ):
         app.register_blueprint(module.blueprint)

@@ -85,11 +85,34 @@ _LOOKS: Final[Mapping[str, Mapping[str, Look]]] = {
         "stopped": Look("rest", "paused", "stopped"),
         "deleting": Look("rest", "cancelled", "deleting"),
     },
+    "turn": {
+        "queued": Look("busy", "queued", "waiting its turn"),
+        "running": Look("busy", "running", "at work"),
+        "waiting_for_action": Look("warn", "waiting", "waits for an answer"),
+        "completed": Look("good", "completed", "completed"),
+        "failed": Look("bad", "failed", "failed"),
+        "aborted": Look("rest", "cancelled", "aborted"),
+    },
+    "approval": {
+        "pending": Look("warn", "waiting", "waits for an answer"),
+        "approved": Look("good", "done", "approved"),
+        "denied": Look("bad", "failed", "denied"),
+        "expired": Look("warn", "expired", "ran out"),
+        "withdrawn": Look("rest", "cancelled", "withdrawn"),
+    },
+    # `expired` and `unconfirmed` are no states of their own: an instant, and a person who is still to be asked.
+    "mandate": {
+        "active": Look("good", "active", "active"),
+        "paused": Look("rest", "paused", "paused"),
+        "revoked": Look("rest", "cancelled", "revoked"),
+        "expired": Look("warn", "expired", "expired"),
+        "unconfirmed": Look("due", "proposed", "to be confirmed"),
+    },
 }
 
 
 def look(kind: str, status: str) -> Look:
-    """The drawing of a status of a schedule, run, task or node; an unknown one gets a plain ring."""
+    """The drawing of a status; an unknown one gets a plain ring. ``kind``: what it is a status of, as above."""
     return _LOOKS[kind].get(status, Look("rest", "queued", status.replace("_", " ")))
 
 

@@ -59,6 +59,7 @@ class Shell:
     zone_data_version: str | None = None
     events_seen: int | None = None
     attention_count: int = 0
+    approvals_count: int = 0
 
 
 def wants_fragment() -> bool:

@@ -8,6 +8,7 @@ from flask import Blueprint, Flask, current_app, g, request
 from flask.typing import ResponseReturnValue
 from jinja2 import StrictUndefined
 
+from webapp.chat.queries import count_pending
 from webapp.errors import AppError
 from webapp.events.queries import last_numbers
 from webapp.html import assets, filters, respond
@@ -79,6 +80,7 @@ def current_shell() -> Shell:
         zone_data_version=ZONE_DATA_VERSION,
         events_seen=g.get("events_seen"),
         attention_count=count_needs(db.session(), [place.network_pk], now=g.now) if place else 0,
+        approvals_count=count_pending(db.session(), person.actor),
     )
 
 

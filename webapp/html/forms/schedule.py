@@ -82,8 +82,8 @@ def trimmed(text: str | None) -> str:
     return (text or "").strip()
 
 
-def _plain_newlines(text: str | None) -> str:
-    # Browsers send CRLF, whatever was typed.
+def plain_newlines(text: str | None) -> str:
+    """Trimmed, and with one character for each line break: browsers send two, whatever was typed."""
     return (text or "").replace("\r\n", "\n").strip()
 
 
@@ -105,7 +105,7 @@ class ScheduleForm(Form):
     name = StringField("Name", filters=[trimmed], render_kw={"maxlength": 120, "autocomplete": "off"})
     target_node_id = SelectField("Who does it", choices=[], validate_choice=False)
     task = TextAreaField(
-        "What to do", filters=[_plain_newlines], render_kw={"rows": 5, "maxlength": MAX_TEXT * 2}
+        "What to do", filters=[plain_newlines], render_kw={"rows": 5, "maxlength": MAX_TEXT * 2}
     )
     priority = RadioField(
         "Priority",
