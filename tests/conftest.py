@@ -10,6 +10,8 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,8 +27,10 @@ from tests.support.databases import (  # noqa: E402
     SqliteDatabases,
     config_for,
     dispose_engines,
+    let_go,
 )
 from tests.support.postgres import throwaway_cluster  # noqa: E402
+from tests.support.scratch import scratch_folder  # noqa: E402
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -59,12 +63,13 @@ def _is_spare(node_id: str) -> bool:
 
 
 @pytest.fixture(scope="session")
-def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DatabaseSource]:
+def databases() -> Iterator[DatabaseSource]:
     """Fresh databases by engine; the cluster starts when first wanted and stops with the session."""
     with ExitStack() as running:
+        files = TemporaryDirectory(prefix="carillon-files-", dir=scratch_folder())
         yield DatabaseSource(
             {
-                "sqlite": lambda: SqliteDatabases(tmp_path_factory.mktemp("databases")),
+                "sqlite": lambda: SqliteDatabases(Path(running.enter_context(files))),
                 "postgresql": lambda: PostgresqlDatabases(running.enter_context(throwaway_cluster())),
             }
         )
@@ -135,7 +140,7 @@ def _built(
     app.extensions["carillon_clock"] = clock
     init_live(app)
     yield app
-    dispose_engines(app)
+    let_go(app)
 
 
 @pytest.fixture

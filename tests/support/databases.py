@@ -1,4 +1,4 @@
-"""Fresh databases for tests: migrated once per session, then copied for each test."""
+"""Fresh databases for tests: migrated once per session, then copied, or emptied again, for each test."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import flask_migrate
+import psycopg
+from sqlalchemy import Pool, event
 from sqlalchemy.engine import make_url
 
 from tests.support.postgres import Cluster
@@ -55,6 +57,14 @@ def dispose_engines(app: Flask) -> None:
             engine.dispose()
 
 
+def let_go(app: Flask) -> None:
+    """Between two tests of one app: close its connections to a file that is about to be deleted, keep others."""
+    with app.app_context():
+        for engine in app.extensions["sqlalchemy"].engines.values():
+            if engine.dialect.name == "sqlite":
+                engine.dispose()
+
+
 class Databases(Protocol):
     """One engine's way to make databases that nobody has used yet."""
 
@@ -63,7 +73,7 @@ class Databases(Protocol):
         ...
 
     def drop(self, database_url: str) -> None:
-        """Remove a database that `fresh` made."""
+        """Take back a database that `fresh` made: nobody finds again what is in it."""
         ...
 
 
@@ -111,12 +121,55 @@ class SqliteDatabases:
         self._numbers.give_back(path.stem)
 
 
+# Backends of the pools of this process. An app that serves many tests keeps them: each costs as much as a test.
+_own_backends: set[int] = set()
+
+
+@event.listens_for(Pool, "connect")
+def _know_backend(connection: object, _record: object) -> None:
+    if isinstance(connection, psycopg.Connection):
+        _own_backends.add(connection.info.backend_pid)
+
+
+# Whoever else is connected may still write, and so may one of ours that is not idle: both are cut off.
+_CUT_OFF = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+AND backend_type = 'client backend' AND NOT (state = 'idle' AND pid = ANY(%s))
+"""
+# What a test may have changed in the schema, and the pages of the largest table.
+_SHAPE = """
+SELECT (SELECT array_agg((oid, relname) ORDER BY oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace)::text,
+    (SELECT array_agg(oid ORDER BY oid) FROM pg_constraint WHERE connamespace = 'public'::regnamespace)::text,
+    (SELECT count(*) FROM pg_attribute), (SELECT count(*) FROM pg_trigger), (SELECT count(*) FROM pg_proc)
+"""
+_PAGES = """
+SELECT max(pg_relation_size(oid)) / 8192 FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+"""
+_MANY_PAGES = 64
+_EMPTY = """
+DO $$ DECLARE name regclass; BEGIN
+    SET LOCAL session_replication_role = replica;
+    FOR name IN SELECT oid FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'alembic_version'
+    LOOP EXECUTE format('DELETE FROM %s', name); END LOOP;
+    PERFORM setval(seqrelid, seqstart, false) FROM pg_sequence;
+END $$
+"""
+
+
 class PostgresqlDatabases:
-    """Databases in a throw-away cluster."""
+    """Databases in a throw-away cluster. One that a test gives back is emptied for the next test.
+
+    To clone costs ten times as much. A database whose schema was changed, or whose tables have grown, is
+    dropped all the same, and the next is a clone.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._numbers = _Numbers()
+        # Databases that exist, by name: the empty ones' cleaners stay connected.
+        self._cleaners: dict[str, psycopg.Connection[Any]] = {}
 
     @cached_property
     def _template(self) -> str:
@@ -124,15 +177,40 @@ class PostgresqlDatabases:
         return "carillon_template"
 
     def fresh(self) -> str:
-        """Clone the migrated database."""
-        return self._cluster.create(f"test{self._numbers.take()}", self._template)
+        """An emptied database, or a clone of the migrated one."""
+        name = f"test{self._numbers.take()}"
+        if name not in self._cleaners:
+            self._cluster.create(name, self._template)
+            self._cleaners[name] = self._connect(name)
+        return self._cluster.url(name)
 
     def drop(self, database_url: str) -> None:
-        """Drop the clone."""
+        """Cut off whoever must not be connected any more, and empty the database, or drop it."""
         name = make_url(database_url).database
         assert name is not None
-        self._cluster.drop(name)
+        if not self._emptied(self._cleaners[name]):
+            self._cleaners.pop(name).close()
+            self._cluster.drop(name)
         self._numbers.give_back(name)
+
+    def _emptied(self, cleaner: psycopg.Connection[Any]) -> bool:
+        cleaner.execute(_CUT_OFF, (list(_own_backends),))
+        (pages,) = cleaner.execute(_PAGES).fetchone() or (0,)
+        if pages > _MANY_PAGES or cleaner.execute(_SHAPE).fetchone() != self._shape:
+            return False
+        cleaner.execute(_EMPTY)
+        return True
+
+    @cached_property
+    def _shape(self) -> Any:
+        # A clone has the object ids of its template.
+        with self._connect(self._template) as connection:
+            return connection.execute(_SHAPE).fetchone()
+
+    def _connect(self, name: str) -> psycopg.Connection[Any]:
+        return psycopg.connect(
+            host=str(self._cluster.socket_dir), user="postgres", dbname=name, autocommit=True
+        )
 
 
 class DatabaseSource:
@@ -143,7 +221,7 @@ class DatabaseSource:
         self._made: dict[str, Databases] = {}
 
     def lend(self, engine: str) -> AbstractContextManager[str]:
-        """A fresh database of that engine, dropped at the end of the block."""
+        """A fresh database of that engine, given back at the end of the block."""
         if engine not in self._made:
             self._made[engine] = self._makers[engine]()
         return _lend(self._made[engine])
