@@ -318,8 +318,16 @@ def test_which_ends_count_as_failures(status: RunStatus, code: str | None, count
 def test_a_schedule_stops_by_number_and_by_time(
     failures: int, threshold: int | None, since: timedelta, stops: bool
 ) -> None:
-    reached = policy.threshold_reached(failures, threshold, first_failure_at=NINE - since, now=NINE)
-    assert reached is stops
+    since_first = {"first_failure_at": NINE - since, "now": NINE}
+    assert policy.threshold_reached(failures, threshold, kind=TargetKind.NODE, **since_first) is stops
+
+
+def test_a_schedule_of_a_chat_stops_at_the_number_however_quickly_it_came() -> None:
+    for failures, stops in ((1, False), (2, True), (3, True)):
+        reached = policy.threshold_reached(
+            failures, 2, kind=TargetKind.CHAT, first_failure_at=NINE, now=NINE
+        )
+        assert reached is stops
 
 
 # --- Lifecycle ---

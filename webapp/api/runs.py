@@ -30,7 +30,8 @@ def list_runs() -> Response:
         until=instant_of("to"),
     )
     page = queries.list_runs(db.session(), networks_of_read(), wanted, page_request())
-    return jsonify(ok=True, runs=[present.run_json(run) for run in page.rows], next_cursor=page.next_cursor)
+    rows = [present.run_json(run, current_actor().user_pk) for run in page.rows]
+    return jsonify(ok=True, runs=rows, next_cursor=page.next_cursor)
 
 
 @blueprint.get("/<run_id>")
@@ -38,4 +39,5 @@ def list_runs() -> Response:
 def show_run(run_id: str) -> Response:
     """One run with its receipts."""
     run = queries.find_run(db.session(), current_actor().networks, run_id)
-    return jsonify(ok=True, run=present.run_with_receipts(run, work_instants(db.session(), run)))
+    work = work_instants(db.session(), run)
+    return jsonify(ok=True, run=present.run_with_receipts(run, work, current_actor().user_pk))

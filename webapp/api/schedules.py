@@ -45,7 +45,7 @@ def list_schedules() -> Response:
         q=line_of("q", 0, MAX_SEARCH),
     )
     page = queries.list_schedules(db.session(), networks_of_read(), wanted, page_request())
-    rows = [present.schedule_json(row) for row in page.rows]
+    rows = [present.schedule_json(row, current_actor().user_pk) for row in page.rows]
     return jsonify(ok=True, schedules=rows, next_cursor=page.next_cursor)
 
 
@@ -138,7 +138,7 @@ def run_now(schedule_id: str) -> Response:
         now=g.now,
     )
     found = queries.find_run(db.session(), current_actor().networks, run.run_id)
-    response = jsonify(ok=True, run=present.run_json(found))
+    response = jsonify(ok=True, run=present.run_json(found, current_actor().user_pk))
     response.status_code = 202
     return response
 
@@ -165,7 +165,8 @@ def runs_of_schedule(schedule_id: str) -> Response:
     schedule = queries.find_schedule(db.session(), networks, schedule_id)
     wanted = RunFilter(status=choice_of("status", RunStatus), schedule_pk=schedule.id)
     page = queries.list_runs(db.session(), networks, wanted, page_request())
-    return jsonify(ok=True, runs=[present.run_json(run) for run in page.rows], next_cursor=page.next_cursor)
+    rows = [present.run_json(run, current_actor().user_pk) for run in page.rows]
+    return jsonify(ok=True, runs=rows, next_cursor=page.next_cursor)
 
 
 @blueprint.get("/<schedule_id>/admission")
@@ -186,7 +187,7 @@ def _cancel(schedule_id: str) -> Response:
 
 def _answer(schedule_id: str, *, status: int = 200, **more: Any) -> Response:
     schedule = queries.find_schedule(db.session(), current_actor().networks, schedule_id)
-    response = jsonify(ok=True, schedule=present.schedule_json(schedule), **more)
+    response = jsonify(ok=True, schedule=present.schedule_json(schedule, current_actor().user_pk), **more)
     response.status_code = status
     response.set_etag(str(schedule.revision))
     return response

@@ -74,7 +74,11 @@ def _narrowed(statement: Select[Schedule], wanted: ScheduleFilter) -> Select[Sch
         statement = statement.where(
             or_(
                 Schedule.name.icontains(wanted.q, autoescape=True),
-                Schedule.target_alias.icontains(wanted.q, autoescape=True),
+                # The title of a chat is for its owner alone, also letter by letter.
+                and_(
+                    Schedule.target_kind == TargetKind.NODE,
+                    Schedule.target_alias.icontains(wanted.q, autoescape=True),
+                ),
                 Schedule.short_id == wanted.q.lower(),
             )
         )

@@ -55,6 +55,8 @@ class WorkInstants:
 
 
 def work_instants(session: Session, run: Run) -> WorkInstants:
-    """How far the present attempt of a run's task has come."""
+    """How far the present attempt of a run's task has come; a turn is begun without an acknowledgement."""
+    if run.turn_id is not None:
+        return WorkInstants(started_at=run.started_at)
     row = session.execute(select(Task.acked_at, Task.started_at).where(Task.run_pk == run.id)).one_or_none()
     return WorkInstants() if row is None else WorkInstants(row.acked_at, row.started_at)

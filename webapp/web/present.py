@@ -19,9 +19,15 @@ from webapp.web.present_people import instant
 _PRIORITIES: tuple[shapes.Priority, ...] = ("high", "normal", "low")
 
 
-def schedule_json(row: Schedule) -> shapes.Schedule:
-    """A schedule (with its due row, text, sponsor and network loaded)."""
+def is_private(schedule: Schedule, viewer_pk: int) -> bool:
+    """Whether a schedule speaks into a chat that is not the viewer's own: then its words are not for them."""
+    return schedule.target_kind is TargetKind.CHAT and schedule.sponsor_pk != viewer_pk
+
+
+def schedule_json(row: Schedule, viewer_pk: int) -> shapes.Schedule:
+    """A schedule (with its due row, text, sponsor and network loaded) as the person `viewer_pk` may see it."""
     node = row.target_kind is TargetKind.NODE
+    private = is_private(row, viewer_pk)
     view: shapes.Schedule = {
         "schedule_id": row.schedule_id,
         "short_id": row.short_id,
@@ -29,9 +35,9 @@ def schedule_json(row: Schedule) -> shapes.Schedule:
         "name": row.name,
         "target_kind": row.target_kind.value,
         "target_node_id": row.target_id if node else None,
-        "target_alias": row.target_alias,
-        "target_chat_id": None if node else row.target_id,
-        "task": row.text.body,
+        "target_alias": None if private else row.target_alias,
+        "target_chat_id": None if node or private else row.target_id,
+        "task": None if private else row.text.body,
         "priority": _PRIORITIES[row.priority_rank],
         "schedule": None,
         "schedule_type": None,
@@ -103,8 +109,13 @@ def check_json(check: Check) -> shapes.AdmissionCheck:
     }
 
 
-def run_json(run: Run) -> shapes.Run:
-    """A run (with its schedule and text loaded). A code without words of its own gets its sentence."""
+def run_json(run: Run, viewer_pk: int) -> shapes.Run:
+    """A run (with its schedule and text loaded) as the person `viewer_pk` may see it.
+
+    A code without words of its own gets its sentence.
+    """
+    private = is_private(run.schedule, viewer_pk)
+    message = None if private else run.error_message
     return {
         "run_id": run.run_id,
         "schedule_id": run.schedule.schedule_id,
@@ -115,28 +126,28 @@ def run_json(run: Run) -> shapes.Run:
         "missed_since": instant(run.missed_since),
         "status": run.status.value,
         "error_code": run.error_code,
-        "error_message": run.error_message or (sentence_of(run.error_code) if run.error_code else None),
+        "error_message": message or (sentence_of(run.error_code) if run.error_code else None),
         "blocked_by": run.blocked_by,
         "blocker_received": run.blocker_received,
         "wait_reason": None if run.wait_reason is None else run.wait_reason.value,
         "task_id": run.task_id,
         "turn_id": run.turn_id,
         "attempt": run.attempt,
-        "target_alias": run.target_alias,
-        "text": run.text.body,
+        "target_alias": None if private else run.target_alias,
+        "text": None if private else run.text.body,
         "schedule_revision": run.schedule_revision,
         "schedule_changed_since": queries.changed_since(run),
         "created_at": required_instant(run.created_at),
         "delivered_at": instant(run.delivered_at),
         "started_at": instant(run.started_at),
         "completed_at": instant(run.completed_at),
-        "result": run.result,
+        "result": None if private else run.result,
     }
 
 
-def run_with_receipts(run: Run, work: WorkInstants) -> shapes.RunWithReceipts:
+def run_with_receipts(run: Run, work: WorkInstants, viewer_pk: int) -> shapes.RunWithReceipts:
     """A run and how it went, step by step."""
-    return {**run_json(run), "receipts": receipts(run, work)}
+    return {**run_json(run, viewer_pk), "receipts": receipts(run, work)}
 
 
 def receipts(run: Run, work: WorkInstants) -> list[shapes.Receipt]:
