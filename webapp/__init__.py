@@ -44,9 +44,11 @@ def _init_web(app: Flask, config: Config) -> None:
     from webapp.api import (
         approvals,
         audit,
+        chat_tasks,
         chats,
         events,
         health,
+        mandates,
         node,
         nodes,
         openapi,
@@ -71,7 +73,7 @@ def _init_web(app: Flask, config: Config) -> None:
     problems.init_problems(app, page=page_problems.draw)
     init_html(app)
     init_live(app)
-    work = (nodes, tasks, node, schedules, runs, chats, turns, approvals)
+    work = (nodes, tasks, node, schedules, runs, chats, chat_tasks, turns, approvals, mandates)
     for module in (health, people, events, audit, openapi, *work):
         app.register_blueprint(module.blueprint)
 

@@ -14,6 +14,9 @@ from tests.factories import make_member, make_network, make_user
 from webapp.audit import AuditCounter, AuditEntry
 from webapp.identity.models import Role
 from webapp.ids import derived_id, new_id
+from webapp.mandates.lifecycle import MandateState
+from webapp.mandates.models import Mandate
+from webapp.mandates.policy import node_policy
 from webapp.nodes.lifecycle import NodeStatus
 from webapp.nodes.models import Node, NodePresence
 from webapp.scheduling.lifecycle import (
@@ -77,9 +80,14 @@ def plant(
     base_text = tx.session.scalar(select(func.coalesce(func.max(WorkText.id), 0))) or 0
     keys = list(range(base + 1, base + count + 1))
     texts = [{"id": base_text + place, "body": f"Order {place}"} for place in range(1, count + 1)]
+    base_mandate = tx.session.scalar(select(func.coalesce(func.max(Mandate.id), 0))) or 0
+    mandates = [_mandate(ground, base_mandate + place, key, now) for place, key in enumerate(keys, 1)]
     schedules = [
         {
             "id": key,
+            "mandate_pk": mandate["id"],
+            "mandate_id": mandate["mandate_id"],
+            "mandate_revision": 1,
             "schedule_id": derived_id("sched", str(ground.network_pk), str(key)),
             "short_id": f"{key:06d}",
             "network_pk": ground.network_pk,
@@ -111,19 +119,42 @@ def plant(
             "max_runs": None,
             **fields,
         }
-        for key, text in zip(keys, texts, strict=True)
+        for key, text, mandate in zip(keys, texts, mandates, strict=True)
     ]
     due = [
         {"schedule_pk": key, "network_pk": ground.network_pk, "next_run_at": first, "due_at": first}
         for key in keys
     ]
-    for table, rows in ((WorkText, texts), (Schedule, schedules), (ScheduleDue, due)):
+    planted = ((WorkText, texts), (Mandate, mandates), (Schedule, schedules), (ScheduleDue, due))
+    for table, rows in planted:
         for part in _parts(rows):
             tx.session.execute(insert(cast(Table, table.__table__)), part)
     _renumber(tx, Schedule, base + count)
     _renumber(tx, WorkText, base_text + count)
+    _renumber(tx, Mandate, base_mandate + count)
     _audit(tx, ground, schedules, first, now)
     return keys
+
+
+def _mandate(ground: Ground, key: int, schedule_key: int, now: datetime) -> dict[str, Any]:
+    schedule_id = derived_id("sched", str(ground.network_pk), str(schedule_key))
+    return {
+        "id": key,
+        "mandate_id": derived_id("mand", str(ground.network_pk), str(key)),
+        "network_pk": ground.network_pk,
+        "subject_pk": ground.sponsor_pk,
+        "workload": f"schedule:{schedule_id}",
+        "policy": node_policy(ground.node_id).to_json(),
+        "state": MandateState.ACTIVE,
+        "revision": 1,
+        "confirmed_at": now,
+        "confirmed_by_pk": ground.sponsor_pk,
+        "used_runs": 0,
+        "used_tokens": 0,
+        "reserved_tokens": 0,
+        "created_at": now,
+        "updated_at": now,
+    }
 
 
 def _audit(tx: Tx, ground: Ground, schedules: list[dict[str, Any]], first: datetime, now: datetime) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 from flask import Blueprint, Response, current_app, jsonify
@@ -16,6 +17,7 @@ from webapp.identity.bodies import (
     NewUserBody,
     UserChanges,
 )
+from webapp.mandates.bodies import MandateChanges, PauseMandate, RevokeMandate
 from webapp.nodes.bodies import (
     HeartbeatBody,
     NewNodeBody,
@@ -25,7 +27,15 @@ from webapp.nodes.bodies import (
     ReplyBody,
     ReportBody,
 )
-from webapp.scheduling.fields import NewSchedule, PauseRequest, PreviewRequest, ScheduleChanges
+from webapp.scheduling.fields import (
+    ChatTaskChanges,
+    NewChatSchedule,
+    NewSchedule,
+    PauseRequest,
+    PreviewRequest,
+    ScheduleChanges,
+)
+from webapp.scheduling.policy import MANDATE_CODES
 from webapp.web import shapes
 from webapp.web.openapi import Body, Call, Maybe, Parameter, Schema, document
 from webapp.web.policy import UserApi, access
@@ -73,8 +83,50 @@ _TIMETABLE: Final[Schema] = {
         for kind, fields in _TIMETABLES.items()
     ]
 }
+_NAMES: Final[Schema] = {"type": "array", "maxItems": 100, "uniqueItems": True, "items": {"type": "string"}}
+_LIMIT: Final[Schema] = {"type": "integer", "minimum": 1}
+_POLICY: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "version": {"const": 1},
+        "apps": {"oneOf": [_NAMES, {"const": "*"}]},
+        "operations": {"oneOf": [_NAMES, {"const": "*"}]},
+        "actions": {
+            "enum": ["deny", "require_approval", "preapproved"],
+            "description": "`*` goes with require_approval alone; preapproved needs lists that are not empty.",
+        },
+        "targets": {**_NAMES, "description": "Such as `node:<node_id>`; left out = everywhere."},
+        "limits": {
+            "type": "object",
+            "properties": {"max_runs": _LIMIT, "max_tokens": _LIMIT},
+            "additionalProperties": False,
+        },
+    },
+    "required": ["version", "apps", "operations", "actions"],
+    "additionalProperties": False,
+}
+_CHAT_TIMETABLE: Final[Schema] = {
+    "anyOf": [
+        *_TIMETABLE["oneOf"],
+        *(
+            {
+                "type": "object",
+                "properties": {"kind": {"const": kind}, "type": {"const": kind}, **fields},
+                "required": ["kind", *(name for name in fields if name != "anchor_at")],
+                "additionalProperties": False,
+            }
+            for kind, fields in _TIMETABLES.items()
+        ),
+    ]
+}
 OVERRIDES: Final[Mapping[str, Schema]] = {
     "schedule": _TIMETABLE,
+    "NewChatSchedule.schedule": _CHAT_TIMETABLE,
+    "ChatTaskChanges.schedule": _CHAT_TIMETABLE,
+    "NewChatSchedule.policy": {
+        **_POLICY,
+        "description": "What its turns may do by themselves; ask each time where it is left out.",
+    },
     "timezone": {
         "type": "string",
         "minLength": 1,
@@ -91,6 +143,7 @@ OVERRIDES: Final[Mapping[str, Schema]] = {
     "NewUserBody.password": {"type": "string", "minLength": 12, "maxLength": 200},
     "NewNetworkBody.name": {"type": "string", "minLength": 1, "maxLength": 120},
     "NewNetworkBody.slug": {"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{1,39}$"},
+    "MandateChanges.policy": _POLICY,
     "NewTokenBody.label": {"type": "string", "maxLength": 120},
     "NewTokenBody.expires_days": {"type": ["integer", "null"], "minimum": 1, "maximum": 3650},
 }
@@ -121,6 +174,7 @@ _KEY: Final = Parameter(
     where="header",
     codes=("invalid_idempotency_key", "idempotency_conflict"),
 )
+_KEY_NEEDED: Final = replace(_KEY, codes=(*_KEY.codes, "idempotency_key_required"))
 _IF_MATCH: Final = Parameter(
     "If-Match",
     {"type": "string", "pattern": '^(W/)?"[1-9][0-9]{0,17}"$'},
@@ -175,10 +229,30 @@ _ENDED: Final = ("schedule_cancelled", "schedule_completed", "schedule_proposed"
 _ADMISSION: Final = (
     "target_node_not_found",
     "target_not_active",
+    "chat_not_found",
+    "chat_archived",
+    "chat_not_owned",
+    "model_unavailable",
     "sponsor_inactive",
     "sponsor_not_permitted",
+    *MANDATE_CODES,
 )
 _CHANGE: Final = ("schedule_not_found", *_ENDED)
+_CHAT_TASK: Final = {"task": shapes.ChatTask}
+_CHAT_CHANGE: Final = (
+    "schedule_not_found",
+    "schedule_completed",
+    "schedule_proposed",
+    "network_id_required",
+)
+_CHAT_ADMISSION: Final = (
+    "sponsor_inactive",
+    "sponsor_not_permitted",
+    *MANDATE_CODES,
+    "chat_archived",
+    "chat_not_owned",
+    "model_unavailable",
+)
 
 _SCHEDULE: Final = {"schedule": shapes.Schedule}
 _WITH_WARNINGS: Final = {**_SCHEDULE, "warnings": list[shapes.Warning]}
@@ -193,6 +267,22 @@ _ANSWER: Final = Call(
     {200: {"approval": shapes.Approval}},
     Body(NoBody, optional=True),
     codes=("approval_not_found", "approval_already_decided", "approval_expired"),
+)
+
+_MANDATE: Final = {"mandate": shapes.Mandate}
+_IF_MANDATE_MATCHES: Final = Parameter(
+    "If-Match",
+    {"type": "string", "pattern": '^(W/)?"[1-9][0-9]{0,17}"$'},
+    "The revision in quotes, instead of `revision` in the body.",
+    where="header",
+    codes=("invalid_revision", "mandate_revision_conflict"),
+)
+_MANDATE_CHANGE: Final = Call(
+    {200: _MANDATE},
+    Body(NoBody, also={"revision": _REVISION}, optional=True),
+    (_IF_MANDATE_MATCHES,),
+    ("mandate_not_found", "mandate_is_revoked", "schedule_completed"),
+    etag=True,
 )
 
 # What each call answers, reads and refuses, by endpoint.
@@ -267,6 +357,26 @@ CALLS: Final[Mapping[str, Call]] = {
         Body(NoBody, also={"revision": _REVISION}, optional=True),
         (_IF_MATCH,),
         (*_CHANGE, *_ADMISSION, "schedule_has_no_future_occurrence", "unreadable_timetable"),
+        etag=True,
+    ),
+    "api_schedules.confirm_schedule": Call(
+        {200: _SCHEDULE},
+        Body(NoBody, also={"revision": _REVISION}, optional=True),
+        (_IF_MATCH,),
+        (
+            "schedule_not_found",
+            "not_proposed",
+            *_ADMISSION,
+            "schedule_has_no_future_occurrence",
+            "unreadable_timetable",
+        ),
+        etag=True,
+    ),
+    "api_schedules.reject_schedule": Call(
+        {200: _SCHEDULE},
+        Body(NoBody, also={"revision": _REVISION}, optional=True),
+        (_IF_MATCH,),
+        ("schedule_not_found", "not_proposed"),
         etag=True,
     ),
     "api_schedules.run_now": Call(
@@ -424,6 +534,78 @@ CALLS: Final[Mapping[str, Call]] = {
         (_KEY,),
         ("chat_not_found", "chat_archived"),
     ),
+    # --- prompts that schedules send into chats
+    "api_chat_tasks.list_tasks": _list(
+        "tasks",
+        shapes.ChatTask,
+        Parameter("chat", _ID, "Only those of this chat."),
+        Parameter(
+            "state",
+            {
+                "type": "string",
+                "enum": [state for state in get_args(shapes.ScheduleStatus) if state != "cancelled"],
+            },
+            "Only those in this state.",
+        ),
+        _NETWORK_ID,
+    ),
+    "api_chat_tasks.create_task": Call(
+        {201: {**_CHAT_TASK, "warnings": list[shapes.Warning]}},
+        Body(NewChatSchedule),
+        (_KEY_NEEDED,),
+        (*_TIMETABLE_CODES, "schedule_has_no_future_occurrence", "chat_not_found"),
+        {"schedule_has_no_future_occurrence": (400,)},
+        etag=True,
+    ),
+    "api_chat_tasks.show_task": Call(
+        {200: {**_CHAT_TASK, "occurrences": list[shapes.Occurrence]}},
+        codes=("schedule_not_found", "network_id_required"),
+        etag=True,
+    ),
+    "api_chat_tasks.edit_task": Call(
+        {200: {**_CHAT_TASK, "warnings": list[shapes.Warning]}},
+        Body(ChatTaskChanges, also={"revision": _REVISION}, partial=True),
+        (_IF_MATCH,),
+        (
+            *_CHAT_CHANGE,
+            *_TIMETABLE_CODES,
+            *_CHAT_ADMISSION,
+            "schedule_has_no_future_occurrence",
+            "unreadable_timetable",
+        ),
+        {"schedule_has_no_future_occurrence": (400, 409)},
+        etag=True,
+    ),
+    "api_chat_tasks.delete_task": Call(
+        {200: _CHAT_TASK},
+        Body(NoBody, also={"revision": _REVISION}, optional=True),
+        (_IF_MATCH,),
+        ("schedule_not_found", "schedule_completed", "network_id_required"),
+        etag=True,
+    ),
+    "api_chat_tasks.pause_task": Call(
+        {200: _CHAT_TASK},
+        Body(PauseRequest, also={"revision": _REVISION}, optional=True),
+        (_IF_MATCH,),
+        _CHAT_CHANGE,
+        etag=True,
+    ),
+    "api_chat_tasks.resume_task": Call(
+        {200: _CHAT_TASK},
+        Body(NoBody, also={"revision": _REVISION}, optional=True),
+        (_IF_MATCH,),
+        (*_CHAT_CHANGE, *_CHAT_ADMISSION, "schedule_has_no_future_occurrence", "unreadable_timetable"),
+        etag=True,
+    ),
+    "api_chat_tasks.run_task": Call(
+        {202: {"occurrence": shapes.Occurrence}},
+        Body(NoBody, optional=True),
+        (_KEY_NEEDED,),
+        (*_CHAT_CHANGE, *_CHAT_ADMISSION, "previous_run_active"),
+    ),
+    "api_chat_tasks.list_occurrences": _list(
+        "occurrences", shapes.Occurrence, codes=("schedule_not_found", "network_id_required")
+    ),
     "api_turns.show_turn": Call({200: {"turn": shapes.Turn}}, codes=("turn_not_found",)),
     "api_turns.abort_turn": Call(
         {200: {"turn": shapes.Turn}},
@@ -438,6 +620,41 @@ CALLS: Final[Mapping[str, Call]] = {
     ),
     "api_approvals.approve": _ANSWER,
     "api_approvals.deny": _ANSWER,
+    # --- mandates
+    "api_mandates.list_mandates": _list(
+        "mandates",
+        shapes.Mandate,
+        Parameter(
+            "state",
+            {"type": "string", "enum": ["active", "paused", "revoked"]},
+            "Only mandates in this state.",
+        ),
+        _NETWORK_ID,
+    ),
+    "api_mandates.show_mandate": Call(
+        {
+            200: {
+                **_MANDATE,
+                "blast_radius": shapes.BlastRadius | None,
+                "entries": list[shapes.Entry],
+            }
+        },
+        codes=("mandate_not_found",),
+        etag=True,
+    ),
+    "api_mandates.change_mandate": replace(
+        _MANDATE_CHANGE, body=Body(MandateChanges, also={"revision": _REVISION}, partial=True)
+    ),
+    "api_mandates.confirm_mandate": _MANDATE_CHANGE,
+    "api_mandates.pause_mandate": replace(
+        _MANDATE_CHANGE, body=Body(PauseMandate, also={"revision": _REVISION}, optional=True)
+    ),
+    "api_mandates.resume_mandate": _MANDATE_CHANGE,
+    "api_mandates.revoke_mandate": replace(
+        _MANDATE_CHANGE,
+        body=Body(RevokeMandate, also={"revision": _REVISION}),
+        codes=("mandate_not_found", "reason_required"),
+    ),
     # --- live
     "api_events.stream_events": Call(
         {200: "text/event-stream", 204: ""},

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from flask import Blueprint, Response, g, jsonify, request
 
-from webapp.api.body import parse
+from webapp.api.body import bare_change, change, parse
 from webapp.api.filters import choice_of, line_of
 from webapp.errors import AppError
 from webapp.identity.access import Verb
@@ -28,7 +27,6 @@ from webapp.web.requests import (
     network_of_write,
     networks_of_read,
     page_request,
-    revision_of_change,
 )
 
 blueprint = Blueprint("api_schedules", __name__, url_prefix="/api/scheduled-tasks")
@@ -93,7 +91,7 @@ def show_schedule(schedule_id: str) -> Response:
 @access(UserApi, verb=Verb.EDIT_SCHEDULE)
 def edit_schedule(schedule_id: str) -> Response:
     """Change a schedule. `status` alone is a pause or a resume, and asks for that right."""
-    data, revision = _change()
+    data, revision = change()
     saved = operations.edit(
         current_actor(),
         schedule_id,
@@ -109,7 +107,7 @@ def edit_schedule(schedule_id: str) -> Response:
 @access(UserApi, verb=Verb.PAUSE_SCHEDULE)
 def pause_schedule(schedule_id: str) -> Response:
     """Let no more slots fire, until somebody resumes or `resume_at` comes. Repeatable."""
-    data, revision = _change(optional=True)
+    data, revision = change(optional=True)
     operations.pause(
         current_actor(), schedule_id, lambda: parse(PauseRequest, data), revision=revision, now=g.now
     )
@@ -120,8 +118,24 @@ def pause_schedule(schedule_id: str) -> Response:
 @access(UserApi, verb=Verb.RESUME_SCHEDULE)
 def resume_schedule(schedule_id: str) -> Response:
     """Go on from now; what was missed stays missed. Repeatable."""
-    revision = _bare_change()
+    revision = bare_change()
     operations.resume(current_actor(), schedule_id, revision=revision, now=g.now)
+    return _answer(schedule_id)
+
+
+@blueprint.post("/<schedule_id>/confirm")
+@access(UserApi, verb=Verb.EDIT_SCHEDULE)
+def confirm_schedule(schedule_id: str) -> Response:
+    """Let what an agent proposed begin: its sponsor alone may."""
+    operations.confirm(current_actor(), schedule_id, revision=bare_change(), now=g.now)
+    return _answer(schedule_id)
+
+
+@blueprint.post("/<schedule_id>/reject")
+@access(UserApi, verb=Verb.CANCEL_SCHEDULE)
+def reject_schedule(schedule_id: str) -> Response:
+    """Turn down what an agent proposed; it is cancelled."""
+    operations.reject(current_actor(), schedule_id, revision=bare_change(), now=g.now)
     return _answer(schedule_id)
 
 
@@ -180,7 +194,7 @@ def show_admission(schedule_id: str) -> Response:
 
 
 def _cancel(schedule_id: str) -> Response:
-    revision = _bare_change()
+    revision = bare_change()
     operations.cancel(current_actor(), schedule_id, revision=revision, now=g.now)
     return _answer(schedule_id)
 
@@ -191,32 +205,6 @@ def _answer(schedule_id: str, *, status: int = 200, **more: Any) -> Response:
     response.status_code = status
     response.set_etag(str(schedule.revision))
     return response
-
-
-def _change(*, optional: bool = False) -> tuple[dict[str, Any], Callable[[], int | None]]:
-    """The fields of a change, and the reader of the revision that it was made against."""
-    data = json_body(optional=optional)
-    named = "revision" in data
-    given = data.pop("revision", None)
-
-    def revision() -> int | None:
-        if named and given is None:
-            raise AppError("invalid_revision", field="revision")
-        return revision_of_change(given)
-
-    return data, revision
-
-
-def _bare_change() -> Callable[[], int | None]:
-    """The same for a call that takes no field but the revision."""
-    data, revision = _change(optional=True)
-
-    def read() -> int | None:
-        seen = revision()
-        parse(NoBody, data)
-        return seen
-
-    return read
 
 
 def _network(data: dict[str, Any]) -> Place:

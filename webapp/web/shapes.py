@@ -249,6 +249,50 @@ class InboxItem(_Sent):
     meta: dict[str, Any]
 
 
+# ---------------------------------------------------------------- mandates
+
+
+class MandateUses(TypedDict):
+    """What was used under a mandate, and how much may be; null is no limit."""
+
+    runs: int
+    max_runs: int | None
+    tokens: int
+    reserved_tokens: int
+    max_tokens: int | None
+
+
+class Mandate(TypedDict):
+    """Authority that a person, the `subject`, has given to one workload (`schedule:<id>`)."""
+
+    mandate_id: str
+    network_id: str
+    subject: str
+    workload: str
+    schedule_id: str | None
+    policy: dict[str, Any]
+    state: Literal["active", "paused", "revoked"]
+    state_reason: str | None
+    revision: int
+    expires_at: Instant | None
+    confirmed_at: Instant | None
+    uses: MandateUses
+    created_at: Instant
+    updated_at: Instant
+    ended_at: Instant | None
+
+
+class BlastRadius(TypedDict):
+    """What would stop with a mandate: slots given up, runs withdrawn, work told to stop."""
+
+    schedule_id: str
+    schedule_status: ScheduleStatus
+    next_slots: list[Instant]
+    runs_withdrawn: int
+    runs_at_work: int
+    turns_at_work: int
+
+
 # ---------------------------------------------------------------- chats
 
 
@@ -275,6 +319,52 @@ class Message(TypedDict):
     turn_id: str | None
     meta: dict[str, Any]
     created_at: Instant
+
+
+class ChatTimetable(Timetable):
+    """A timetable that names its kind as `kind` too."""
+
+    kind: ScheduleType
+
+
+class ChatTask(TypedDict):
+    """A schedule of prompts into a chat of one's own; `id` is short, to be read aloud.
+
+    `last_error` is the code with which it stopped, or else with which its newest run failed.
+    """
+
+    id: str
+    schedule_id: str
+    chat_id: str
+    chat_title: str
+    name: str
+    prompt: str
+    schedule: ChatTimetable | None
+    sentence: str
+    timezone: str
+    state: ScheduleStatus
+    last_error: str | None
+    revision: int
+    mandate_id: str | None
+    model: str | None
+    next_run_at: Instant | None
+    created_at: Instant
+    updated_at: Instant
+
+
+class Occurrence(TypedDict):
+    """What became of one slot of a chat task, or of one run by hand; `queued` until its turn has begun."""
+
+    id: str
+    task_id: str
+    scheduled_for: Instant
+    trigger: Literal["scheduled", "manual"]
+    state: Literal["queued", "running", "completed", "failed", "skipped", "cancelled", "expired"]
+    turn_id: str | None
+    error: str | None
+    created_at: Instant
+    started_at: Instant | None
+    completed_at: Instant | None
 
 
 class Usage(TypedDict):
