@@ -132,6 +132,13 @@ class ModelServer:
             self._change.notify_all()
             return self._queue.popleft() if self._queue else self.standing
 
+    def left_over(self) -> list[Reply]:
+        """What it was told to say and nobody has asked for; forgotten with this."""
+        with self._change:
+            left = list(self._queue)
+            self._queue.clear()
+        return left
+
     def number(self) -> int:
         """A number that nobody had yet."""
         return next(self._numbers)

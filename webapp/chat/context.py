@@ -54,9 +54,9 @@ def load(session: Session, turn_pk: int, *, now: datetime) -> Context:
         .outerjoin(Turn, Turn.id == Message.turn_pk)
         .where(
             Message.chat_pk == turn.chat_pk,
-            Message.seq < prompt.seq,
             Message.role != MessageRole.TOOL,
-            or_(Turn.id.is_(None), Turn.status != TurnStatus.QUEUED),
+            # Written while another turn was at work, a prompt stands before the answer that came meanwhile.
+            or_(Turn.id.is_(None), (Turn.id != turn.id) & (Turn.status != TurnStatus.QUEUED)),
         )
         .order_by(Message.seq.desc())
         .limit(_MAX_BEFORE_MESSAGES)
