@@ -13,10 +13,12 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Table, and_, delete, exists, func, or_, select
+from sqlalchemy import ColumnElement, Table, and_, delete, exists, func, or_, select, update
 from sqlalchemy.orm import aliased
 
 from webapp.audit import AuditCounter, AuditEntry
+from webapp.chat.lifecycle import FINAL_TURN
+from webapp.chat.models import Approval, Turn
 from webapp.events.models import Event, EventCounter
 from webapp.identity import steps as identity_steps
 from webapp.identity.models import Network, RequestKey
@@ -42,6 +44,7 @@ _KINDS = (
     "audit_entries",
     "request_keys",
     "alerts",
+    "approvals",
     "door_rows",
 )
 _ENDED = (ScheduleStatus.COMPLETED, ScheduleStatus.CANCELLED)
@@ -52,8 +55,9 @@ Forgotten = Counter[str]
 def prune(*, now: datetime) -> dict[str, int]:
     """Forget all that is older than its retention; returns how many rows of each kind went.
 
-    Runs go after `CARILLON_RUN_RETENTION_DAYS` with their tasks, resolved alerts and people's tasks too; events
-    after 7 days, request keys after 30. Needs an app context. Doing it again at once forgets nothing more.
+    Runs go after `CARILLON_RUN_RETENTION_DAYS` with their tasks, resolved alerts, answered approvals and
+    people's tasks too; messages and turns of chats stay. Events go after 7 days, request keys after 30. Needs an
+    app context. Doing it again at once forgets nothing more.
     """
     total: Forgotten = Counter()
     for forgotten in batches(now=now):
@@ -70,6 +74,7 @@ def batches(*, now: datetime) -> Iterator[Forgotten]:
     yield from _until_done(partial(_forget_tasks_of_people, cutoff_of_keyed))
     yield from _until_done(partial(_forget_request_keys, now - KEYS_KEPT))
     yield from _until_done(partial(_forget_alerts, cutoff))
+    yield from _until_done(partial(_forget_approvals, cutoff))
     yield from _until_done(partial(_forget_door_rows, now))
     yield from _orphaned_texts()
     for network_pk in _networks():
@@ -118,6 +123,9 @@ def _forget_runs(tx: Tx, cutoff: datetime, cutoff_of_keyed: datetime) -> Forgott
     keys = [run.id for run in runs]
     tasks = tx.session.scalars(select(Task.id).where(Task.run_pk.in_(keys)).order_by(Task.id)).all()
     forgotten = _delete_tasks(tx, tasks)
+    # A chat keeps its words: the turn stays, and knows no run any more.
+    turns = cast(Table, Turn.__table__)
+    tx.session.connection().execute(update(turns).where(turns.c.run_pk.in_(keys)).values(run_pk=None))
     forgotten["runs"] = _delete(tx, Run, Run.id.in_(keys))
     return +forgotten
 
@@ -179,6 +187,13 @@ def _forget_request_keys(tx: Tx, cutoff: datetime) -> Forgotten:
 @operation
 def _forget_alerts(tx: Tx, cutoff: datetime) -> Forgotten:
     return _forget_some(tx, "alerts", Alert, Alert.resolved_at < cutoff)
+
+
+@operation
+def _forget_approvals(tx: Tx, cutoff: datetime) -> Forgotten:
+    """Answered approvals of turns that have ended; what became of the calls stands in the chat."""
+    ended = exists().where(Turn.id == Approval.turn_pk, Turn.status.in_(FINAL_TURN))
+    return _forget_some(tx, "approvals", Approval, and_(Approval.created_at < cutoff, ended))
 
 
 @operation

@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import select, update
 
 from tests.api.house import TASKS, House, make_house
+from tests.chat.scene import Scene
 from tests.factories import make_token, make_user
 from tests.support.databases import START, DatabaseSource, config_for, dispose_engines
 from webapp import create_app
@@ -101,6 +102,13 @@ LEGAL: dict[str, set[str]] = {
     "NewUserBody.network_id": {"null"},
     "NewNetworkBody.name": LINES,
     "NewNetworkBody.slug": {"word"},
+    "NewChatBody.title": LINES,
+    "ChatChanges.title": LINES,
+    "NewMessageBody.text": TEXT,
+    "NewMessageBody.deny_waiting": {"true", "false"},
+    "MandateChanges.expires_at": {"null"},
+    "PauseMandate.reason": {*TEXT, "empty", "blank"},
+    "RevokeMandate.reason": TEXT,
     "NewTokenBody.label": {*LINES, "empty", "blank"},
     "NewTokenBody.network_id": {"null"},
     "NewTokenBody.expires_days": {"null"},
@@ -180,6 +188,29 @@ def _report(house: House, what: str, *steps: str, **good: Any) -> Aim:
     return Aim("atlas", "POST", f"/api/node/tasks/{_task(house, *steps)}/{what}", {"attempt": 1, **good})
 
 
+def _chat(house: House, path: str = "", method: str = "POST", **good: Any) -> Aim:
+    return Aim("alice", method, f"/api/chats/{Scene(house).chat()}{path}", good)
+
+
+def _turn(house: House, path: str) -> Aim:
+    scene = Scene(house)
+    return Aim("alice", "POST", f"/api/turns/{scene.post(scene.chat())['turn_id']}{path}", {})
+
+
+def _approval(house: House, path: str) -> Aim:
+    scene = Scene(house)
+    _, (approval_id,) = scene.waiting(scene.chat())
+    return Aim("alice", "POST", f"/api/approvals/{approval_id}{path}", {})
+
+
+def _mandate(house: House, path: str = "", method: str = "POST", **good: Any) -> Aim:
+    return Aim("alice", method, f"/api/mandates/{house.create()['mandate_id']}{path}", good)
+
+
+def _proposal(house: House, path: str) -> Aim:
+    return Aim("alice", "POST", f"{TASKS}/{house.in_state('proposed')}{path}", {})
+
+
 # endpoint -> what is needed for it, made just before.
 AIMS: dict[str, Callable[[House], Aim]] = {
     "api_schedules.create_schedule": lambda house: Aim("alice", "POST", TASKS, house.body()),
@@ -192,6 +223,13 @@ AIMS: dict[str, Callable[[House], Aim]] = {
     "api_schedules.cancel_schedule": lambda house: _schedule(house, "/cancel", revision=1),
     "api_schedules.delete_schedule": lambda house: _schedule(house, "", "DELETE", revision=1),
     "api_schedules.run_now": lambda house: _schedule(house, "/run-now"),
+    "api_schedules.confirm_schedule": lambda house: _proposal(house, "/confirm"),
+    "api_schedules.reject_schedule": lambda house: _proposal(house, "/reject"),
+    "api_mandates.change_mandate": lambda house: _mandate(house, "", "PATCH", revision=1, expires_at=None),
+    "api_mandates.confirm_mandate": lambda house: _mandate(house, "/confirm", revision=1),
+    "api_mandates.pause_mandate": lambda house: _mandate(house, "/pause", revision=1),
+    "api_mandates.resume_mandate": lambda house: _mandate(house, "/resume", revision=1),
+    "api_mandates.revoke_mandate": lambda house: _mandate(house, "/revoke", revision=1, reason="Enough."),
     "api_nodes.create_node": lambda _: Aim("alice", "POST", "/api/nodes", {"alias": "hermes"}),
     "api_nodes.update_node": lambda house: Aim(
         "alice", "PATCH", f"/api/nodes/{house.add_node('iris')}", {"alias": "juno"}
@@ -212,6 +250,14 @@ AIMS: dict[str, Callable[[House], Aim]] = {
     "api_node.acknowledge": lambda house: _report(house, "ack"),
     "api_node.start": lambda house: _report(house, "start", "ack"),
     "api_node.reply": lambda house: _report(house, "reply", "ack", status="replied", result="So."),
+    "api_chats.create_chat": lambda _: Aim("alice", "POST", "/api/chats", {"title": "Papers"}),
+    "api_chats.rename_chat": lambda house: _chat(house, "", "PATCH", title="Other"),
+    "api_chats.archive_chat": lambda house: _chat(house, "/archive"),
+    "api_chats.unarchive_chat": lambda house: _chat(house, "/unarchive"),
+    "api_chats.post_message": lambda house: _chat(house, "/messages", text="Hello", model="echo"),
+    "api_turns.abort_turn": lambda house: _turn(house, "/abort"),
+    "api_approvals.approve": lambda house: _approval(house, "/approve"),
+    "api_approvals.deny": lambda house: _approval(house, "/deny"),
     "people_api.create_network": lambda _: Aim(
         "root", "POST", "/api/networks", {"name": "Third", "slug": "third"}
     ),
@@ -437,8 +483,16 @@ def _foreign_ids(house: House) -> dict[str, str]:
     path = f"{TASKS}/{schedule['schedule_id']}/run-now"
     run = house.call("charlie", "POST", path).part("run", 202)
     token = house.call("charlie", "POST", "/api/tokens", {}).part("token", 201)
+    scene = Scene(house)
+    chat_id = scene.chat("charlie")
+    turn_id = scene.post(chat_id, who="charlie")["turn_id"]
+    assert scene.begin(turn_id)
     return {
+        "chat_id": chat_id,
+        "turn_id": turn_id,
+        "approval_id": scene.ask(turn_id, "call-1")[0],
         "schedule_id": schedule["schedule_id"],
+        "mandate_id": schedule["mandate_id"],
         "run_id": run["run_id"],
         "task_id": run["task_id"],
         "node_id": house.node_ids["zephyr"],
@@ -471,7 +525,8 @@ WRONG_PAGES = {
 
 def test_wrong_pages_are_refused_by_every_list(house: House) -> None:
     schedule_id = house.create()["schedule_id"]
-    ids = {"schedule_id": schedule_id, "network_id": house.cast.network.network_id}
+    network_id = house.cast.network.network_id
+    ids = {"schedule_id": schedule_id, "network_id": network_id, "chat_id": Scene(house).chat()}
     lists = 0
     for route in routes(house.app):
         call = CALLS.get(route.endpoint)
