@@ -95,7 +95,7 @@ def resume_mandate(mandate_id: str) -> Response:
 @access(UserApi, verb=Verb.STOP_MANDATE)
 def revoke_mandate(mandate_id: str) -> Response:
     """End it for good and say why; its schedule stops, turns at work may do nothing more. Repeatable."""
-    data, revision = change(optional=True)
+    data, revision = change()
     operations.revoke(
         current_actor(), mandate_id, lambda: parse(RevokeMandate, data), revision=revision, now=g.now
     )

@@ -68,8 +68,8 @@ def confirm(
     """
     mandate = _hold(tx, actor, mandate_id, Verb.CHANGE_MANDATE)
     _refuse_revoked(mandate)
+    _check_revision(mandate, revision())
     if mandate.confirmed_at is None:
-        _check_revision(mandate, revision())
         steps.confirm(tx, mandate, by_pk=actor.user_pk, actor=actor.name, now=now)
         hooks.mandate_changed(tx, mandate, actor=actor.name, now=now)
     return mandate
@@ -92,9 +92,9 @@ def pause(
     """
     mandate = _hold(tx, actor, mandate_id, Verb.STOP_MANDATE)
     _refuse_revoked(mandate)
-    seen, wish = revision(), read_wish()
+    _check_revision(mandate, revision())
+    wish = read_wish()
     if mandate.state is not MandateState.PAUSED:
-        _check_revision(mandate, seen)
         steps.pause(tx, mandate, reason=wish.reason or None, actor=actor.name, now=now)
         hooks.mandate_changed(tx, mandate, actor=actor.name, now=now)
     return mandate
@@ -111,9 +111,8 @@ def resume(
     """
     mandate = _hold(tx, actor, mandate_id, Verb.CHANGE_MANDATE)
     _refuse_revoked(mandate)
-    seen = revision()
+    _check_revision(mandate, revision())
     if mandate.state is not MandateState.ACTIVE:
-        _check_revision(mandate, seen)
         steps.resume(tx, mandate, actor=actor.name, now=now)
         hooks.mandate_changed(tx, mandate, actor=actor.name, now=now)
     return mandate
@@ -129,16 +128,20 @@ def revoke(
     revision: Revision = _any_revision,
     now: datetime,
 ) -> Mandate:
-    """End a mandate for good: its schedule stops, turns at work may do nothing more. Again changes nothing.
+    """End a mandate for good: its schedule stops, turns at work may do nothing more.
+
+    Again changes nothing, also with an old revision.
 
     Raises AppError: `mandate_not_found`, `permission_denied`, `mandate_revision_conflict`, `reason_required`,
     `invalid_reason`.
     """
     mandate = _hold(tx, actor, mandate_id, Verb.STOP_MANDATE)
-    seen, wish = revision(), read_wish()
+    seen = revision()
+    if mandate.state is not MandateState.REVOKED:
+        _check_revision(mandate, seen)
+    wish = read_wish()
     if mandate.state is MandateState.REVOKED:
         return mandate
-    _check_revision(mandate, seen)
     if not wish.reason:
         raise AppError("reason_required", field="reason")
     steps.revoke(tx, mandate, reason=wish.reason, actor=actor.name, now=now)
