@@ -99,6 +99,7 @@ def look_ahead(*, now: datetime) -> int:
                     Schedule.target_pk,
                     Schedule.target_id,
                     Schedule.sponsor_pk,
+                    Schedule.model,
                     Schedule.mandate_pk,
                     Schedule.mandate_revision,
                 )
