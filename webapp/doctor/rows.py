@@ -33,7 +33,7 @@ _AGREE: dict[RunStatus, tuple[TaskStatus, ...]] = {
     RunStatus.EXPIRED: (TaskStatus.EXPIRED,),
     RunStatus.SKIPPED: (),
 }
-_WAITS_WITHOUT_WORK = (WaitReason.PREVIOUS_RUN_ACTIVE, WaitReason.CATCH_UP)
+_WAITS_WITHOUT_WORK = (WaitReason.PREVIOUS_RUN_ACTIVE, WaitReason.CATCH_UP, WaitReason.CHAT_BUSY)
 
 
 def _listed(session: Session, statement: Select[*tuple[Any, ...]]) -> Sequence[Any]:
