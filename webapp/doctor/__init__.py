@@ -10,7 +10,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from webapp.doctor import chats, rows, slots
+from webapp.doctor import chats, mandates, rows, slots
 from webapp.doctor.violation import Violation
 from webapp.store import app_clock, app_config, reading
 
@@ -38,7 +38,7 @@ def _look(now: datetime) -> list[Violation]:
     def overdue(session: Session, now: datetime) -> Sequence[Violation]:
         return rows.overdue(session, now, tick_seconds)
 
-    checks: tuple[Check, ...] = (overdue, slots.unaccounted, *rows.CHECKS, *chats.CHECKS)
+    checks: tuple[Check, ...] = (overdue, slots.unaccounted, *rows.CHECKS, *chats.CHECKS, *mandates.CHECKS)
     found: list[Violation] = []
     for check in checks:
         with reading() as session:

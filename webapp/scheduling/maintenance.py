@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from sqlalchemy import Table, delete, select, update
+from sqlalchemy.orm import Session
 
 from webapp.logs import get_logger
+from webapp.mandates.policy import is_expired
 from webapp.scheduling import alerts, operations, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
+from webapp.scheduling.claim import load_definitions
 from webapp.scheduling.deliver import deliver_waiting
 from webapp.scheduling.lifecycle import ScheduleStatus, WaitReason
 from webapp.scheduling.models import STILL_OPEN, Run, Schedule, ScheduleDue, WorkerSeen, ZoneData
@@ -115,7 +119,8 @@ def look_ahead(*, now: datetime) -> int:
             carded = alerts.open_subjects(
                 session, "would_not_fire", [schedule.schedule_id for schedule in schedules]
             )
-        refused = {pk: code for pk in facts if (code := policy.refusal(facts[pk])) is not None}
+            refused = {pk: code for pk in facts if (code := policy.refusal(facts[pk])) is not None}
+            refused |= _run_out_of_authority(session, facts, refused, now=now)
         found += len(refused)
         if refused or carded:
             _update_cards(
@@ -124,6 +129,42 @@ def look_ahead(*, now: datetime) -> int:
                 now=now,
             )
         after = schedules[-1].id
+
+
+def _run_out_of_authority(
+    session: Session, facts: Mapping[int, policy.Admission], refused: Mapping[int, str], *, now: datetime
+) -> dict[int, str]:
+    """Schedules whose mandate carries the next slot, but ends or is used up before the last of these days."""
+    until = now + LOOK_AHEAD
+    mandates = {pk: admission.mandate for pk, admission in facts.items() if pk not in refused}
+    ending = {
+        pk: mandate
+        for pk, mandate in mandates.items()
+        if mandate is not None and (is_expired(mandate.expires_at, until) or mandate.max_runs is not None)
+    }
+    found: dict[int, str] = {}
+    # Few: most mandates have neither an end nor a limit.
+    definitions = load_definitions(session, list(ending)) if ending else ()
+    for definition in definitions:
+        plan, mandate = steps.plan_or_none(definition), ending[definition.id]
+        if plan is None:
+            continue
+        last = plan.span(now, until).newest
+        if last is not None and is_expired(mandate.expires_at, last):
+            found[definition.id] = "mandate_expired"
+        elif (
+            mandate.max_runs is not None
+            and mandate.used_runs + _runs_to_come(definition, plan, now, until) > mandate.max_runs
+        ):
+            found[definition.id] = "mandate_exhausted"
+    return found
+
+
+def _runs_to_come(definition: Any, plan: Plan, now: datetime, until: datetime) -> int:
+    slots = plan.span(now, until).count
+    if definition.max_runs is None:
+        return slots
+    return min(slots, max(0, int(definition.max_runs) - int(definition.dispatched_count)))
 
 
 @operation

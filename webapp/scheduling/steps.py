@@ -580,8 +580,8 @@ def hold_slot(due: ScheduleDue, *, until: datetime) -> None:
     due.due_at = max_instant(due.next_run_at, until)
 
 
-def plan_or_none(schedule: Schedule) -> Plan | None:
-    """The plan of a schedule, or None when its stored timetable cannot be read."""
+def plan_or_none(schedule: Any) -> Plan | None:
+    """The plan of a schedule (or a row with its columns); None when its stored timetable cannot be read."""
     try:
         return plan_of(schedule)
     except TimetableError:
