@@ -101,6 +101,7 @@ def test_a_turn_moves_as_the_table_says_and_not_otherwise(scene: Scene, source: 
         after = scene.turn(turn_id)
         assert after.status is (target if may else source)
         assert may or (after.completed_at, after.lease_owner) == (before.completed_at, before.lease_owner)
+        scene.end(turn_id, TurnStatus.FAILED)
 
 
 def test_an_end_clears_what_only_the_work_needed(scene: Scene) -> None:
