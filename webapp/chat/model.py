@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -203,7 +204,7 @@ async def _request(
     max_output_tokens: int,
     timeout_seconds: float,
 ) -> ModelResponse:
-    from openai import AsyncOpenAI
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
     from pydantic_ai.direct import model_request_stream
     from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
     from pydantic_ai.models import ModelRequestParameters
@@ -228,7 +229,12 @@ async def _request(
     )
     try:
         # Tries are counted and spaced by the turn, never by the library.
-        async with AsyncOpenAI(base_url=profile.base_url, api_key=key or "none", max_retries=0) as client:
+        async with AsyncOpenAI(
+            base_url=profile.base_url,
+            api_key=key or "none",
+            max_retries=0,
+            http_client=DefaultAsyncHttpxClient(verify=_certificates()),
+        ) as client:
             provider = OpenAICompatibleProvider(profile.name, openai_client=client)
             async with model_request_stream(
                 OpenAIChatModel(profile.model, provider=provider),
@@ -302,6 +308,14 @@ def _said(error: Any, key: str | None, status: int | None) -> str:
     if key:
         words = words.replace(key, "***")
     return f" (HTTP {status}: {words[:_MAX_SAID]})"
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    # Reading the authorities takes longer than all the rest of a short request.
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 @cache
