@@ -118,6 +118,18 @@ def node_aliases(networks: Iterable[int]) -> dict[str, str]:
     return {view.node.node_id: view.node.alias for view in nodes}
 
 
+def row_of_workload(session: Session, schedule: Schedule, actor: Actor, now: datetime) -> MandateRow | None:
+    """The mandate that a schedule knows; None where it has none."""
+    if schedule.mandate_id is None:
+        return None
+    try:
+        mandate = queries.find_mandate(session, [schedule.network_pk], schedule.mandate_id)
+    except AppError:
+        return None
+    networks = frozenset({schedule.network_pk})
+    return _rows(session, networks, [mandate], node_aliases(networks), actor, now)[0]
+
+
 # --- The list ---
 
 

@@ -12,7 +12,7 @@ from webapp.errors import sentence_of
 from webapp.html.filters import duration as in_words
 from webapp.html.filters import plural, size
 from webapp.nodes.models import Task
-from webapp.scheduling.lifecycle import FINAL, OPEN, RunStatus, Trigger, WaitReason
+from webapp.scheduling.lifecycle import FINAL, OPEN, RunStatus, TargetKind, Trigger, WaitReason
 from webapp.scheduling.models import Run
 
 # Up to this a run is on time, as the default grace of a schedule says.
@@ -23,7 +23,7 @@ WAITS: Final = {
     WaitReason.NOT_FETCHED: "It waits in the inbox of {alias}, which has not fetched it yet.",
     WaitReason.PREVIOUS_RUN_ACTIVE: "It waits for an earlier run to end.",
     WaitReason.CATCH_UP: "It waits its turn: missed slots are worked off one after the other.",
-    WaitReason.CHAT_BUSY: "It waits for the turn that is at work in {alias}.",
+    WaitReason.CHAT_BUSY: "It waits for the turn that is at work in its chat.",
 }
 _TONES: Final = {
     RunStatus.FAILED: "bad",
@@ -65,6 +65,16 @@ class Spent:
     work_percent: float
 
 
+def in_chat(run: Run) -> bool:
+    """Whether a turn of a chat does it (its schedule loaded), and not a node."""
+    return run.schedule.target_kind is TargetKind.CHAT
+
+
+def doer(run: Run) -> str:
+    """Who does it, to begin a sentence with: a node by its alias, or the turn."""
+    return "The turn" if in_chat(run) else run.target_alias
+
+
 def lateness(run: Run) -> timedelta | None:
     """How long after its slot a scheduled run was claimed; None for one by hand."""
     return None if run.trigger is Trigger.MANUAL else run.created_at - run.scheduled_for
@@ -84,11 +94,7 @@ def sentence(run: Run, now: datetime) -> str:
     if run.status is RunStatus.COMPLETED:
         took = duration(run, now)
         began = _began(run)
-        work = (
-            f"{run.target_alias} took {in_words(took)}."
-            if took is not None
-            else f"{run.target_alias} replied."
-        )
+        work = f"{doer(run)} took {in_words(took)}." if took is not None else f"{doer(run)} replied."
         return f"{began} {work}" if began else work
     reason = sentence_of(run.error_code) if run.error_code else ""
     return f"{_what_ended(run, now)} {reason}".rstrip()
@@ -103,9 +109,11 @@ def _began(run: Run) -> str:
 
 def _of_open(run: Run, now: datetime) -> str:
     if run.status is RunStatus.RUNNING:
-        return f"{run.target_alias} has been at work for {in_words(duration(run, now))}."
+        return f"{doer(run)} has been at work for {in_words(duration(run, now))}."
     if run.status is RunStatus.DELIVERED and run.delivered_at is not None:
         since = in_words(now - run.delivered_at)
+        if in_chat(run):
+            return f"Its turn was written into the chat {since} ago and waits for its place."
         return f"{run.target_alias} fetched it {since} ago and has not acknowledged it yet."
     return WAITS[run.wait_reason or WaitReason.NOT_FETCHED].format(alias=run.target_alias)
 
@@ -116,9 +124,11 @@ def _what_ended(run: Run, now: datetime) -> str:
     took = duration(run, now)
     if took is not None:
         return f"{_ENDS[run.status]} after {in_words(took)} of work."
-    if run.task_id is None:
+    if run.task_id is None and run.turn_id is None:
         return "Nothing was sent."
     waited = in_words(run.completed_at - run.created_at) if run.completed_at else "some time"
+    if in_chat(run):
+        return f"{_ENDS[run.status]} after {waited}; its turn had not begun."
     return f"{_ENDS[run.status]} after {waited}; {run.target_alias} had not taken it up."
 
 
@@ -163,6 +173,8 @@ def _known(run: Run, task: Task | None, retried_at: datetime | None) -> Iterator
         if retried_at is not None:
             yield _Known(retried_at, f"Put in again, attempt {run.attempt}")
         yield from _of_task(run, task)
+    elif in_chat(run):
+        yield from _of_turn(run)
     elif run.started_at is not None:
         yield _Known(run.started_at, "Acknowledged")
     if run.completed_at is not None and run.status in FINAL:
@@ -185,6 +197,13 @@ def _of_task(run: Run, task: Task) -> Iterator[_Known]:
         yield _Known(task.started_at, "Started", text=f"{run.target_alias} said that it works on it.")
 
 
+def _of_turn(run: Run) -> Iterator[_Known]:
+    if run.delivered_at is not None:
+        yield _Known(run.delivered_at, "Turn created", text="The prompt was written into the chat.")
+    if run.started_at is not None:
+        yield _Known(run.started_at, "Turn begun", text="The run starts here.")
+
+
 def _stands_for(run: Run) -> str | None:
     return f"Stands for {plural(run.missed_count, 'older slot')} too." if run.missed_count else None
 
@@ -202,6 +221,9 @@ def _to_come(run: Run, task: Task | None) -> list[str]:
     """What an open run still waits for."""
     if run.status not in OPEN:
         return []
+    if in_chat(run):
+        steps: list[tuple[str, object]] = [("Turn created", run.delivered_at), ("Turn begun", run.started_at)]
+        return [what for what, reached in steps if reached is None] + ["Answered"]
     steps = [
         ("Put in the inbox", task),
         ("Fetched, so delivered", run.delivered_at),

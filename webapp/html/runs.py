@@ -10,8 +10,10 @@ from typing import Any, Final
 from flask import Blueprint, Response, g
 from sqlalchemy.orm import Session
 
+from webapp.chat.operations import abort_turn
 from webapp.errors import AppError, sentence_of
 from webapp.html import run_story
+from webapp.html.privacy import aim
 from webapp.html.respond import flash, page, redirect_to
 from webapp.html.viewing import address, asked, asked_choice, reached_networks, shown_networks
 from webapp.html.ways import way_out
@@ -34,24 +36,35 @@ blueprint = Blueprint("run_pages", __name__, url_prefix="/runs")
 
 _MAX_CHOICES: Final = 300
 _BLOCKED_SHOWN: Final = 5
-Steer = Callable[..., Task]
+Steer = Callable[..., object]
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run in a table: late and took are None where the run knows no such thing; `took` of an open one so far."""
+    """A run in a table: late and took are None where the run knows no such thing; `took` of an open one so far.
+
+    `aim` is what it is aimed at, by name.
+    """
 
     run: Run
     name: str
     late: timedelta | None
     took: timedelta | None
     words: str | None
+    aim: str
 
 
 def run_rows(runs: Iterable[Run], *, now: datetime) -> list[RunRow]:
     """Runs (their schedules loaded) as tables show them."""
     return [
-        RunRow(run, run.schedule.name, run_story.lateness(run), run_story.duration(run, now), _words(run))
+        RunRow(
+            run,
+            run.schedule.name,
+            run_story.lateness(run),
+            run_story.duration(run, now),
+            _words(run),
+            aim(run),
+        )
         for run in runs
     ]
 
@@ -122,7 +135,12 @@ def leave_action(run_id: str) -> Response:
 @blueprint.post("/<run_id>/cancel")
 @access(SignedIn, verb=Verb.STEER_TASK)
 def cancel_run(run_id: str) -> Response:
-    """End an open run; a node at work on it is told to stop."""
+    """End an open run; a node at work on it is told to stop, a turn ends at its next step."""
+    run = queries.find_run(db.session(), reached_networks(), run_id)
+    if run.turn_id is not None:
+        return _steer(
+            run_id, abort_turn, "The turn is aborted, or ends at its next step; the run ends with it."
+        )
     return _steer(
         run_id, node_target.cancel, "The run is cancelled. A node that works on it is told to stop."
     )
@@ -142,9 +160,10 @@ def _find(run_id: str) -> str:
 def _steer(run_id: str, act: Steer, done: str) -> Response:
     run = queries.find_run(db.session(), reached_networks(), run_id)
     try:
-        if run.task_id is None:
+        work_id = run.turn_id or run.task_id
+        if work_id is None:
             raise AppError("run_without_task")
-        act(current_actor(), run.task_id, now=g.now)
+        act(current_actor(), work_id, now=g.now)
     except AppError as refusal:
         if refusal.status != 409:
             raise
@@ -200,6 +219,11 @@ def _way_out_of(session: Session, run: Run) -> str | None:
 def _allowed(actor: Actor, run: Run, task: Task | None) -> dict[str, bool]:
     """Which buttons the viewer may press; what else stands against it is said when it is pressed."""
     steers = may(actor, Verb.STEER_TASK, Facts(network_pk=run.network_pk, sponsor_pk=run.schedule.sponsor_pk))
+    if run.turn_id is not None:
+        return {
+            "may_cancel": run.status in OPEN and actor.user_pk == run.schedule.sponsor_pk,
+            "may_retry": False,
+        }
     return {
         "may_cancel": steers and run.status in OPEN and task is not None and task.status in OPEN_TASK,
         "may_retry": steers and task is not None and task.status in RETRYABLE_TASK,

@@ -13,7 +13,10 @@ from sqlalchemy.orm import Session
 from webapp.errors import AppError
 from webapp.html.filters import wall
 from webapp.html.forms import blame
+from webapp.html.forms.chat import model_words
 from webapp.html.forms.pause import PauseForm
+from webapp.html.mandates import row_of_workload
+from webapp.html.privacy import facts_of, is_chat
 from webapp.html.respond import flash, form_refused, page, redirect_to
 from webapp.html.runs import run_rows
 from webapp.html.schedule_preview import check_lines, zones_shown
@@ -37,9 +40,11 @@ from webapp.scheduling.models import Schedule
 from webapp.scheduling.queries import RunFilter, ScheduleFilter
 from webapp.store import db
 from webapp.store.paging import PageRequest
+from webapp.timetable import upcoming
 from webapp.web.auth import current_actor, viewer_place, viewer_zone
 from webapp.web.body import parse
 from webapp.web.policy import SignedIn, access
+from webapp.web.present import is_private
 
 blueprint = Blueprint("schedule_pages", __name__, url_prefix="/schedules")
 
@@ -51,6 +56,7 @@ _DETAIL: Final = {
 }
 _STRIP: Final = 20
 _PER_PAGE: Final = 25
+_SLOTS: Final = 5
 _STANDING: Final = (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED, ScheduleStatus.NEEDS_ATTENTION)
 
 
@@ -164,6 +170,8 @@ def _detail_context(schedule_id: str) -> dict[str, Any]:
         "zones": [name for name, _ in zones_shown(schedule.timezone, viewer_zone())],
         "viewer_zone": viewer_zone(),
         "policies": policy_facts(schedule),
+        "mandate": row_of_workload(session, schedule, current_actor(), g.now),
+        "model": model_words(schedule.model) if schedule.model else None,
         "run_key": new_form_key(),
         "allowed": allowed(current_actor(), schedule),
         "now": g.now,
@@ -192,18 +200,24 @@ def _history(session: Session, schedule: Schedule) -> dict[str, Any]:
 
 
 def allowed(actor: Actor, schedule: Schedule) -> frozenset[str]:
-    """The buttons that the viewer may press: `run pause resume edit cancel duplicate`."""
-    facts = Facts(schedule.network_pk, schedule.sponsor_pk, schedule.paused_by_pk)
+    """The buttons that the viewer may press: `run pause resume edit cancel duplicate confirm reject`."""
+    facts = facts_of(schedule)
     standing = schedule.status in _STANDING
+    proposed = schedule.status is ScheduleStatus.PROPOSED
+    stands_behind = may(actor, Verb.EDIT_SCHEDULE, facts) and actor.user_pk == schedule.sponsor_pk
+    rearmable = schedule.status is ScheduleStatus.COMPLETED and is_chat(schedule)
     asked_for = {
         "run": standing and may(actor, Verb.RUN_SCHEDULE, facts),
         "pause": standing and may(actor, Verb.PAUSE_SCHEDULE, facts),
         "resume": standing
         and schedule.status is not ScheduleStatus.ACTIVE
         and may(actor, Verb.RESUME_SCHEDULE, facts),
-        "edit": standing and may(actor, Verb.EDIT_SCHEDULE, facts),
+        "edit": (standing or rearmable or (proposed and stands_behind))
+        and may(actor, Verb.EDIT_SCHEDULE, facts),
         "cancel": standing and may(actor, Verb.CANCEL_SCHEDULE, facts),
-        "duplicate": may(actor, Verb.CREATE_SCHEDULE, facts),
+        "duplicate": may(actor, Verb.CREATE_SCHEDULE, facts) and not is_private(schedule, actor.user_pk),
+        "confirm": proposed and stands_behind,
+        "reject": proposed and may(actor, Verb.CANCEL_SCHEDULE, facts),
     }
     return frozenset(button for button, may_press in asked_for.items() if may_press)
 
@@ -229,10 +243,14 @@ def run_now(schedule_id: str) -> Response:
     def act() -> str:
         key = check_key(request.form.get("idempotency_key") or None)
         run = operations.run_now(current_actor(), schedule_id, request_key=key, now=g.now)
-        waits = (
-            "until the earlier run has ended" if run.blocked_by else f"until {run.target_alias} fetches it"
-        )
-        return f"A run is on its way. It waits {waits}."
+        if run.blocked_by:
+            return "A run is on its way. It waits until the earlier run has ended."
+        if run.task_id is None:
+            waits = (
+                "The chat is busy: its prompt comes next." if run.turn_id is None else "Its turn is created."
+            )
+            return f"A run is on its way. {waits}"
+        return f"A run is on its way. It waits until {run.target_alias} fetches it."
 
     return _do(schedule_id, act)
 
@@ -314,9 +332,61 @@ def cancel_schedule(schedule_id: str) -> Response:
     return _do(schedule_id, act)
 
 
+@blueprint.get("/<schedule_id>/confirm")
+@access(SignedIn, verb=Verb.EDIT_SCHEDULE)
+def ask_confirm(schedule_id: str) -> Response:
+    """What an agent proposed, word for word, before somebody stands behind it."""
+    return page("schedules/confirm.html", **_proposal_context(_find_for(schedule_id, Verb.EDIT_SCHEDULE)))
+
+
+@blueprint.post("/<schedule_id>/confirm")
+@access(SignedIn, verb=Verb.EDIT_SCHEDULE)
+def confirm_schedule(schedule_id: str) -> Response:
+    """Let what an agent proposed begin, on one's own authority."""
+    seen = request.form.get("revision", "")
+
+    def act() -> str:
+        schedule = operations.confirm(
+            current_actor(), schedule_id, revision=lambda: int(seen) if seen.isdecimal() else None, now=g.now
+        )
+        following = wall(schedule.due.next_run_at, schedule.timezone, "long", g.now)
+        return f"Confirmed. It acts on your authority. Next: {following}."
+
+    return _do(schedule_id, act)
+
+
+@blueprint.get("/<schedule_id>/reject")
+@access(SignedIn, verb=Verb.CANCEL_SCHEDULE)
+def ask_reject(schedule_id: str) -> Response:
+    """What rejecting a proposal will do."""
+    return page("schedules/reject.html", **_proposal_context(_find_for(schedule_id, Verb.CANCEL_SCHEDULE)))
+
+
+@blueprint.post("/<schedule_id>/reject")
+@access(SignedIn, verb=Verb.CANCEL_SCHEDULE)
+def reject_schedule(schedule_id: str) -> Response:
+    """Turn down what an agent proposed."""
+
+    def act() -> str:
+        operations.reject(current_actor(), schedule_id, now=g.now)
+        return "Rejected. It is cancelled and its mandate revoked; the proposal stays in the history."
+
+    return _do(schedule_id, act)
+
+
+def _proposal_context(schedule: Schedule) -> dict[str, Any]:
+    plan = queries.plan_for(schedule)
+    slots = upcoming(plan, schedule.timezone, g.now, _SLOTS) if plan is not None else ()
+    return {
+        **_act_context(schedule),
+        "slots": [slot.at for slot in slots],
+        "mandate": row_of_workload(db.session(), schedule, current_actor(), g.now),
+    }
+
+
 def _find_for(schedule_id: str, verb: Verb) -> Schedule:
     schedule = queries.find_schedule(db.session(), reached_networks(), schedule_id)
-    demand(current_actor(), verb, Facts(schedule.network_pk, schedule.sponsor_pk, schedule.paused_by_pk))
+    demand(current_actor(), verb, facts_of(schedule))
     return schedule
 
 

@@ -11,7 +11,7 @@ from jinja2 import StrictUndefined
 from webapp.chat.queries import count_pending
 from webapp.errors import AppError
 from webapp.events.queries import last_numbers
-from webapp.html import assets, filters, respond
+from webapp.html import assets, filters, privacy, respond
 from webapp.html.cards import count_needs
 from webapp.html.respond import NetworkChoice, Shell, WorkerPulse
 from webapp.identity.queries import Person, Place
@@ -34,6 +34,8 @@ def init_shell(app: Flask) -> None:
     app.jinja_env.undefined = StrictUndefined
     app.jinja_env.filters.update(filters.FILTERS)
     app.jinja_env.tests.update(filters.TESTS)
+    app.jinja_env.tests.update(secret=privacy.is_secret, chat=privacy.is_chat)
+    app.jinja_env.filters.update(aim=privacy.aim)
     app.before_request(_note_events)
     app.context_processor(_shell_context)
     app.register_blueprint(blueprint)
