@@ -89,8 +89,11 @@ def _remember(answer: dict[str, Any], values: dict[str, str]) -> None:
     """Keep the ids of an answer for the examples that follow."""
     for name in ("schedule", "run", "node", "task", "user", "network", "chat", "turn"):
         part = answer.get(name)
-        if isinstance(part, dict):
+        if isinstance(part, dict) and f"{name}_id" in part:
             values[name.upper()] = part[f"{name}_id"]
+        elif isinstance(part, dict):
+            # The task of a chat, which has a short id.
+            values[f"CHAT_{name.upper()}"] = part["id"]
     token = answer.get("token")
     if isinstance(token, dict):
         values["TOKEN_ID"] = token["token_id"]

@@ -157,6 +157,8 @@ ERRORS: dict[str, tuple[int, str]] = {
     "invalid_text": (400, "A message has 1 to 10 000 characters."),
     "invalid_prompt": (400, "The prompt has 1 to 10 000 characters."),
     "invalid_deny_waiting": (400, "deny_waiting is true or false."),
+    "invalid_state": (400, "state is active, paused, completed, needs_attention or proposed."),
+    "invalid_chat": (400, "chat must be the id of a chat."),
     "invalid_model": (400, "model must be the name of a configured profile."),
     "invalid_chat_id": (400, "chat_id must be the id of a chat."),
     "idempotency_key_required": (400, "Send an Idempotency-Key, so that a repeat makes nothing twice."),

@@ -174,7 +174,7 @@ _KEY: Final = Parameter(
     where="header",
     codes=("invalid_idempotency_key", "idempotency_conflict"),
 )
-_KEY_NEEDED: Final = replace(_KEY, codes=(*_KEY.codes, "idempotency_key_required"))
+_KEY_NEEDED: Final = replace(_KEY, codes=(*_KEY.refusals, "idempotency_key_required"))
 _IF_MATCH: Final = Parameter(
     "If-Match",
     {"type": "string", "pattern": '^(W/)?"[1-9][0-9]{0,17}"$'},
