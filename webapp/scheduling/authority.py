@@ -7,8 +7,10 @@ mandate that it knows: whatever changes a mandate here or by a person's hand wri
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
+
+from sqlalchemy import select
 
 from webapp.identity.access import Actor, Facts, Verb, may
 from webapp.identity.models import User
@@ -31,6 +33,8 @@ from webapp.scheduling.models import Run, Schedule
 from webapp.scheduling.policy import Admission
 from webapp.store.transaction import Tx
 
+# A mandate that lasted for a moment only is renewed for longer than that.
+SHORTEST_RENEWAL = timedelta(days=1)
 SPONSOR_CHANGED = "The schedule acts on the authority of another person now."
 RENEWED = "It had expired; a new mandate took its place."
 CANCELLED = "The schedule was cancelled."
@@ -81,8 +85,12 @@ def give_mandate(
 
 
 def lock_mandate(tx: Tx, schedule: Schedule) -> Mandate | None:
-    """Lock the mandate that a schedule names, revoked or not; None where it names none."""
-    return None if schedule.mandate_pk is None else mandates.lock(tx, schedule.mandate_pk)
+    """Lock the mandate of a schedule: the live one, else the last that it knew; None where there is none."""
+    workload = workload_of(schedule.schedule_id)
+    live = select(Mandate.id).where(Mandate.workload == workload, Mandate.state != MandateState.REVOKED)
+    last = select(Mandate.id).where(Mandate.id == schedule.mandate_pk, Mandate.workload == workload)
+    pk = tx.session.scalars(live).one_or_none() or tx.session.scalars(last).one_or_none()
+    return None if pk is None else mandates.lock(tx, pk)
 
 
 # --- What the life of a schedule does to its mandate ---
@@ -122,28 +130,25 @@ def aim(tx: Tx, schedule: Schedule, *, actor: str, now: datetime) -> None:
 def change_sponsor(tx: Tx, schedule: Schedule, sponsor: Actor, *, now: datetime) -> None:
     """Have a schedule act on the authority of another person, who has just said so: a new mandate, old policy."""
     old = lock_mandate(tx, schedule)
-    facts = None if old is None else facts_of(old)
-    policy, expires_at = _renewed(schedule, facts, old, now=now)
     if old is not None:
         mandates.revoke(tx, old, reason=SPONSOR_CHANGED, actor=sponsor.name, now=now)
     schedule.sponsor = tx.session.get_one(User, sponsor.user_pk)
     schedule.sponsor_pk = sponsor.user_pk
-    give_mandate(tx, schedule, policy, expires_at=expires_at, actor=sponsor.name, now=now)
+    _renew(tx, schedule, old, actor=sponsor.name, now=now)
 
 
-def _renewed(
-    schedule: Schedule, facts: MandateFacts | None, old: Mandate | None, *, now: datetime
-) -> tuple[Policy, datetime | None]:
-    """Policy and end of the mandate that takes the place of another: the old policy, for as long again."""
-    policy = renewed_policy(schedule, facts)
-    if old is None or old.expires_at is None or old.expires_at > now:
-        return policy, None if old is None else old.expires_at
-    return policy, now + (old.expires_at - old.created_at)
+def _renew(tx: Tx, schedule: Schedule, old: Mandate | None, *, actor: str, now: datetime) -> None:
+    """Issue the mandate that takes the place of a revoked one: the old policy, for as long again."""
+    policy = renewed_policy(schedule, None if old is None else facts_of(old))
+    expires_at = None if old is None else old.expires_at
+    if old is not None and expires_at is not None and expires_at <= now:
+        expires_at = now + max(expires_at - old.created_at, SHORTEST_RENEWAL)
+    give_mandate(tx, schedule, policy, expires_at=expires_at, actor=actor, now=now)
 
 
 def renewed_policy(schedule: Schedule, facts: MandateFacts | None) -> Policy:
     """The policy of a schedule's next mandate: that of the last one, at the target as it now is."""
-    if facts is None:
+    if facts is None or facts.workload != workload_of(schedule.schedule_id):
         return usual_policy(schedule)
     policy = stored_policy(facts.policy)
     if schedule.target_kind is not TargetKind.NODE:
@@ -170,8 +175,7 @@ def mending(schedule: Schedule, admission: Admission, person: Actor | None, *, n
         return Mending.NOTHING
     if person.user_pk == schedule.sponsor_pk:
         gone = mandate is None or mandate.state is MandateState.REVOKED
-        foreign = mandate is not None and mandate.subject_pk != schedule.sponsor_pk
-        if gone or foreign or (mandate is not None and is_expired(mandate.expires_at, now)):
+        if code == "mandate_missing" or gone or (mandate and is_expired(mandate.expires_at, now)):
             return Mending.RENEW
         return Mending.RESTORE
     facts = Facts(schedule.network_pk, schedule.sponsor_pk)
@@ -222,10 +226,9 @@ def mend(tx: Tx, schedule: Schedule, admission: Admission, person: Actor | None,
         mandates.resume(tx, old, actor=person.name, now=now)
         schedule.mandate_revision = old.revision
         return False
-    policy, expires_at = _renewed(schedule, None if old is None else facts_of(old), old, now=now)
     if old is not None:
         mandates.revoke(tx, old, reason=RENEWED, actor=person.name, now=now)
-    give_mandate(tx, schedule, policy, expires_at=expires_at, actor=person.name, now=now)
+    _renew(tx, schedule, old, actor=person.name, now=now)
     return False
 
 
