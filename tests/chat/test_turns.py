@@ -170,7 +170,7 @@ def test_turns_are_the_owners_alone(scene: Scene) -> None:
     assert scene.show(turn_id, "bob")["status"] == "queued"
 
 
-def test_what_follows_a_turn_is_told_in_the_transaction_and_the_idle_chat_after_it(scene: Scene) -> None:
+def test_what_follows_a_turn_is_told_once_in_its_transaction(scene: Scene) -> None:
     told: list[Any] = []
 
     def before(_tx: Tx, run_pk: int | None) -> None:
@@ -179,18 +179,15 @@ def test_what_follows_a_turn_is_told_in_the_transaction_and_the_idle_chat_after_
     def changed(_tx: Tx, turn: Turn, _now: Any) -> None:
         told.append(("changed", turn.status.value))
 
-    def idle(_chat_pk: int) -> None:
-        told.append(("idle", scene.turn(turn_id).status.value))
-
     turn_id = scene.post(scene.chat())["turn_id"]
     kept = hooks.registered()
-    hooks.register(before_turn_change=before, turn_changed=changed, chat_idle=idle)
+    hooks.register(before_turn_change=before, turn_changed=changed)
     try:
         scene.call("alice", "POST", f"/api/turns/{turn_id}/abort").part("turn")
         scene.call("alice", "POST", f"/api/turns/{turn_id}/abort").part("turn")
     finally:
         hooks.register(**kept)
-    assert told == [("before", None), ("changed", "aborted"), ("idle", "aborted"), ("before", None)]
+    assert told == [("before", None), ("changed", "aborted"), ("before", None)]
 
 
 # Messages

@@ -707,4 +707,3 @@ def _end(
 ) -> None:
     if steps.end(tx, turn, status, code=code, message=message, now=now):
         hooks.turn_changed(tx, turn, now)
-        hooks.ring_idle(tx, turn.chat_pk)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from webapp.chat.models import Approval, Turn
@@ -23,7 +22,6 @@ class _Steps:
     turn_changed: Callable[[Tx, Turn, datetime], None] | None = None
     before_chat_change: Callable[[Tx, int], None] | None = None
     chat_changed: Callable[[Tx, int, datetime], None] | None = None
-    chat_idle: Callable[[int], None] | None = None
     approval_unanswered: Callable[[Tx, Approval, datetime], None] | None = None
 
 
@@ -42,13 +40,12 @@ def register(
     turn_changed: Callable[[Tx, Turn, datetime], None] | None = None,
     before_chat_change: Callable[[Tx, int], None] | None = None,
     chat_changed: Callable[[Tx, int, datetime], None] | None = None,
-    chat_idle: Callable[[int], None] | None = None,
     approval_unanswered: Callable[[Tx, Approval, datetime], None] | None = None,
 ) -> None:
     """Have these steps called. One set a process: a later call replaces all of them, None removes one."""
     _steps.before_turn_change, _steps.turn_changed = before_turn_change, turn_changed
     _steps.before_chat_change, _steps.chat_changed = before_chat_change, chat_changed
-    _steps.chat_idle, _steps.approval_unanswered = chat_idle, approval_unanswered
+    _steps.approval_unanswered = approval_unanswered
 
 
 def registered() -> dict[str, Callable[..., None] | None]:
@@ -66,7 +63,10 @@ def before_turn_change(tx: Tx, run_pk: int | None) -> None:
 
 
 def turn_changed(tx: Tx, turn: Turn, now: datetime) -> None:
-    """Tell that a turn was started, waits, goes on or has ended; its chat is locked."""
+    """Tell that a turn was started, waits, goes on or has ended; its chat is locked.
+
+    Where one has ended, the chat may be idle: the step sees to what waits for that.
+    """
     if _steps.turn_changed is not None:
         _steps.turn_changed(tx, turn, now)
 
@@ -81,15 +81,6 @@ def chat_changed(tx: Tx, chat_pk: int, now: datetime) -> None:
     """Tell that a chat was archived or taken up again (its row says which); it is locked."""
     if _steps.chat_changed is not None:
         _steps.chat_changed(tx, chat_pk, now)
-
-
-def ring_idle(tx: Tx, chat_pk: int) -> None:
-    """Have `chat_idle(chat_pk)` called after the commit of `tx`, outside of any transaction.
-
-    For whoever ended a turn. Somebody else may have made the chat busy by then: the step looks for itself.
-    """
-    if _steps.chat_idle is not None:
-        tx.after_commit(partial(_steps.chat_idle, chat_pk))
 
 
 def approval_unanswered(tx: Tx, approval: Approval, now: datetime) -> None:

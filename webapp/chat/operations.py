@@ -88,8 +88,8 @@ def archive_chat(tx: Tx, actor: Actor, chat_id: str, *, now: datetime) -> Chat:
     tx.session.flush()
     hooks.chat_changed(tx, chat.id, now)
     for turn in steps.open_turns(tx.session, [chat.id]).get(chat.id, []):
-        if turn.run_pk is None:
-            steps.request_stop(tx, turn, "chat_archived", now=now)
+        if turn.run_pk is None and steps.request_stop(tx, turn, "chat_archived", now=now):
+            hooks.turn_changed(tx, turn, now)
     _record_chat(tx, actor, "chat.archive", chat, now)
     return chat
 
@@ -185,7 +185,6 @@ def abort_turn(tx: Tx, actor: Actor, turn_id: str, *, now: datetime) -> Turn:
     asked_before = turn.stop_code is not None
     if steps.request_stop(tx, turn, "turn_aborted", now=now):
         hooks.turn_changed(tx, turn, now)
-        hooks.ring_idle(tx, turn.chat_pk)
     if not asked_before:
         _record(tx, actor.name, turn.network_pk, "turn.abort", "turn", turn.turn_id, {}, now)
     return turn

@@ -3,8 +3,8 @@
 The row of a chat is the one lock of its messages, turns and approvals: whoever calls has it by `lock_chat`, after
 what stands before it in the lock order (schedule, run, mandate). Every move of a turn is one conditional update
 that asks `TURN_MOVES`; it answers False when the turn was not where it may move from, and then nothing has
-changed. Nothing here tells the run of a turn: callers say `hooks.turn_changed` after the move and, when a turn
-has ended, `hooks.ring_idle`. Times are aware UTC instants.
+changed. Nothing here tells the run of a turn: callers say `hooks.turn_changed` after the move. Times are aware
+UTC instants.
 """
 
 from __future__ import annotations
