@@ -105,6 +105,8 @@ class ModelServer:
         self.requests: list[Received] = []
         self.standing: Reply = Answer()
         self.closing = threading.Event()
+        # Set when an answer has been sent whole.
+        self.answered = threading.Event()
         self._queue: deque[Reply] = deque()
         self._change = threading.Condition()
         self._numbers = itertools.count(1)
@@ -128,6 +130,7 @@ class ModelServer:
     def take(self, received: Received) -> Reply:
         """Keep a request and give the reply it is to have."""
         with self._change:
+            self.answered.clear()
             self.requests.append(received)
             self._change.notify_all()
             return self._queue.popleft() if self._queue else self.standing
@@ -277,6 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._line({**self._frame("chat.completion.chunk"), "choices": [], "usage": _usage(reply)})
         self._chunk(b"data: [DONE]\n\n")
         self._chunk(b"")
+        self.server.told.answered.set()
 
     def _event(self, delta: Mapping[str, Any], finish: str | None = None) -> None:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}

@@ -136,7 +136,7 @@ def most_input_tokens(history: str, offers: Sequence[Offer]) -> int:
         usage = message.usage if message.kind == "response" else None
         if usage is not None and usage.input_tokens > 0:
             return octets + usage.input_tokens + usage.output_tokens
-        octets += len(_dump([message]).encode()) + _AROUND_A_MESSAGE
+        octets += _octets(message)
     tools = json.dumps([[offer.name, offer.description, offer.parameters] for offer in offers])
     return octets + len(tools.encode())
 
@@ -231,6 +231,7 @@ async def _request(
         # Tries are counted and spaced by the turn, never by the library.
         async with AsyncOpenAI(
             base_url=profile.base_url,
+            # The library wants one, and would else look for another service's in the environment.
             api_key=key or "none",
             max_retries=0,
             http_client=DefaultAsyncHttpxClient(verify=_certificates()),
@@ -308,6 +309,16 @@ def _said(error: Any, key: str | None, status: int | None) -> str:
     if key:
         words = words.replace(key, "***")
     return f" (HTTP {status}: {words[:_MAX_SAID]})"
+
+
+def _octets(message: ModelMessage) -> int:
+    """What a message says, in octets, with what stands around it on the way to the model."""
+    said = [message.instructions or ""] if message.kind == "request" else []
+    for part in message.parts:
+        for field in ("content", "args", "tool_name"):
+            value = getattr(part, field, None)
+            said.append(value if isinstance(value, str) else json.dumps(value, default=str) if value else "")
+    return sum(len(text.encode()) for text in said) + _AROUND_A_MESSAGE * (len(message.parts) + 1)
 
 
 @cache
