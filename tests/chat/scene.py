@@ -15,11 +15,13 @@ from webapp.chat import steps
 from webapp.chat.lifecycle import MessageRole, TurnStatus
 from webapp.chat.models import Approval, Chat, Message, Turn
 from webapp.events.models import Event
+from webapp.ids import new_id
 from webapp.store import reading
 from webapp.store.transaction import Tx, operation
 
 R = TypeVar("R")
 CHATS = "/api/chats"
+TASKS = "/api/chat-tasks"
 WORKER = "worker-1"
 
 
@@ -47,6 +49,18 @@ class Scene:
             who, "POST", f"{CHATS}/{chat_id}/messages", {"text": text, **more}
         ).part("turn", 202)
         return turn
+
+    def task(self, chat_id: str, who: str = "alice", **fields: Any) -> dict[str, Any]:
+        """A schedule of prompts into a chat, daily where nothing else is said; its view as a chat task."""
+        body = {
+            "chat_id": chat_id,
+            "prompt": "What is new?",
+            "schedule": {"kind": "daily", "time": "09:00"},
+            **fields,
+        }
+        key = {"Idempotency-Key": new_id("key")}
+        task: dict[str, Any] = self.call(who, "POST", TASKS, body, headers=key).part("task", 201)
+        return task
 
     def show(self, turn_id: str, who: str = "alice") -> dict[str, Any]:
         turn: dict[str, Any] = self.call(who, "GET", f"/api/turns/{turn_id}").part("turn")

@@ -61,22 +61,22 @@ def create_task() -> Response:
     return _answer(task, status=201, warnings=present.warnings_json(saved.warnings))
 
 
-@blueprint.get("/<task_id>")
+@blueprint.get("/<short_id>")
 @access(UserApi, verb=Verb.READ)
-def show_task(task_id: str) -> Response:
+def show_task(short_id: str) -> Response:
     """One chat task with its latest 50 occurrences."""
-    task = _find(task_id)
+    task = _find(short_id)
     latest = chat_queries.occurrences(db.session(), task.schedule.id, _LATEST)
     return _answer(task, occurrences=[occurrence_json(run) for run in latest.rows])
 
 
-@blueprint.patch("/<task_id>")
+@blueprint.patch("/<short_id>")
 @access(UserApi, verb=Verb.EDIT_SCHEDULE)
-def edit_task(task_id: str) -> Response:
+def edit_task(short_id: str) -> Response:
     """Change a chat task. A new timetable arms a completed one again; another change leaves it completed."""
     data, revision = change()
     data = _with_type(data)
-    task = _find(task_id)
+    task = _find(short_id)
     with _cancelled_is_gone():
         saved = operations.edit(
             current_actor(),
@@ -85,25 +85,25 @@ def edit_task(task_id: str) -> Response:
             revision=revision,
             now=g.now,
         )
-    return _answer(_find(task_id), warnings=present.warnings_json(saved.warnings))
+    return _answer(_find(short_id), warnings=present.warnings_json(saved.warnings))
 
 
-@blueprint.delete("/<task_id>")
+@blueprint.delete("/<short_id>")
 @access(UserApi, verb=Verb.CANCEL_SCHEDULE)
-def delete_task(task_id: str) -> Response:
+def delete_task(short_id: str) -> Response:
     """End a chat task for good, and the authority it acts on. Repeatable."""
     revision = bare_change()
-    task = _find(task_id, cancelled=True)
+    task = _find(short_id, cancelled=True)
     operations.cancel(current_actor(), task.schedule.schedule_id, revision=revision, now=g.now)
-    return _answer(_find(task_id, cancelled=True))
+    return _answer(_find(short_id, cancelled=True))
 
 
-@blueprint.post("/<task_id>/pause")
+@blueprint.post("/<short_id>/pause")
 @access(UserApi, verb=Verb.PAUSE_SCHEDULE)
-def pause_task(task_id: str) -> Response:
+def pause_task(short_id: str) -> Response:
     """Send nothing more until it is resumed; what has not begun is taken back. Repeatable."""
     data, revision = change(optional=True)
-    task = _find(task_id)
+    task = _find(short_id)
     with _cancelled_is_gone():
         operations.pause(
             current_actor(),
@@ -112,27 +112,27 @@ def pause_task(task_id: str) -> Response:
             revision=revision,
             now=g.now,
         )
-    return _answer(_find(task_id))
+    return _answer(_find(short_id))
 
 
-@blueprint.post("/<task_id>/resume")
+@blueprint.post("/<short_id>/resume")
 @access(UserApi, verb=Verb.RESUME_SCHEDULE)
-def resume_task(task_id: str) -> Response:
+def resume_task(short_id: str) -> Response:
     """Go on from now, with its authority mended where it is paused, expired or revoked. Repeatable."""
     revision = bare_change()
-    task = _find(task_id)
+    task = _find(short_id)
     with _cancelled_is_gone():
         operations.resume(current_actor(), task.schedule.schedule_id, revision=revision, now=g.now)
-    return _answer(_find(task_id))
+    return _answer(_find(short_id))
 
 
-@blueprint.post("/<task_id>/run")
+@blueprint.post("/<short_id>/run")
 @access(UserApi, verb=Verb.RUN_SCHEDULE)
-def run_task(task_id: str) -> Response:
+def run_task(short_id: str) -> Response:
     """Send the prompt now, beside the timetable."""
     data = json_body(optional=True)
+    task = _find(short_id)
     key = _key()
-    task = _find(task_id)
     with _cancelled_is_gone():
         run = operations.run_now(
             current_actor(),
@@ -147,18 +147,18 @@ def run_task(task_id: str) -> Response:
     return response
 
 
-@blueprint.get("/<task_id>/occurrences")
+@blueprint.get("/<short_id>/occurrences")
 @access(UserApi, verb=Verb.READ)
-def list_occurrences(task_id: str) -> Response:
+def list_occurrences(short_id: str) -> Response:
     """What became of each slot and of each run by hand, newest first."""
-    page = chat_queries.occurrences(db.session(), _find(task_id).schedule.id, page_request())
+    page = chat_queries.occurrences(db.session(), _find(short_id).schedule.id, page_request())
     rows = [occurrence_json(run) for run in page.rows]
     return jsonify(ok=True, occurrences=rows, next_cursor=page.next_cursor)
 
 
-def _find(task_id: str, *, cancelled: bool = False) -> ChatTask:
+def _find(short_id: str, *, cancelled: bool = False) -> ChatTask:
     return chat_queries.find_own(
-        db.session(), networks_of_read(), current_actor().user_pk, task_id, cancelled=cancelled
+        db.session(), networks_of_read(), current_actor().user_pk, short_id, cancelled=cancelled
     )
 
 
