@@ -30,6 +30,8 @@ from tests.support.databases import (  # noqa: E402
     let_go,
 )
 from tests.support.postgres import throwaway_cluster  # noqa: E402
+from tests.support.processes import Herd  # noqa: E402
+from tests.support.processes import herd as new_herd  # noqa: E402
 from tests.support.scratch import scratch_folder  # noqa: E402
 
 if TYPE_CHECKING:
@@ -80,6 +82,17 @@ def database_url(request: pytest.FixtureRequest, databases: DatabaseSource) -> I
     """The address of a migrated, empty database that this test alone uses; once per engine."""
     with databases.lend(request.param) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def herd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
+    """A process that has the whole product imported, to fork its programs from: importing it costs seconds.
+
+    Which database each of them opens is said when it is started. Only what is about the start itself starts
+    `python app.py` anew.
+    """
+    with new_herd("sqlite:///never-opened", tmp_path_factory.mktemp("herd")) as running:
+        yield running
 
 
 @pytest.fixture

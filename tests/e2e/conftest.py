@@ -18,8 +18,7 @@ from playwright.sync_api import BrowserContext, Page
 from tests.support.browser import Watch
 from tests.support.databases import START, DatabaseSource
 from tests.support.file_clock import FileClock
-from tests.support.processes import Herd, herd
-from tests.support.servers import HOST, answers, find_set_up_link, free_port
+from tests.support.processes import Herd, forked_web
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,26 +59,15 @@ def site_clock(tmp_path: Path) -> FileClock:
     return FileClock(tmp_path / "clock", START)
 
 
-@pytest.fixture(scope="session")
-def product_herd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
-    """A process that has the whole product imported, to fork servers from: they start four times as fast."""
-    folder = tmp_path_factory.mktemp("servers")
-    with herd(f"sqlite:///{folder}/never-opened.db", folder) as running:
-        yield running
-
-
 @pytest.fixture
-def site(database_url: str, site_clock: FileClock, product_herd: Herd) -> Iterator[Site]:
+def site(database_url: str, site_clock: FileClock, herd: Herd) -> Iterator[Site]:
     """Web and worker, running; both must leave cleanly at the end."""
     environment = {"CARILLON_DATABASE_URL": database_url, "CARILLON_TICK_SECONDS": "0.2"}
-    port = free_port()
-    serve = ["--no-worker", "--host", HOST, "--port", str(port)]
-    web = product_herd.start_program(site_clock, "app.py", *serve, environment=environment)
-    worker = product_herd.start_program(site_clock, "scheduler_worker.py", environment=environment)
-    product_herd.until(web, lambda: answers(port))
-    product_herd.until(worker, lambda: "worker started" in product_herd.words(worker))
-    yield Site(f"http://{HOST}:{port}", database_url, site_clock, find_set_up_link(product_herd.words(web)))
-    product_herd.end(web, worker)
+    worker = herd.start_program(site_clock, "scheduler_worker.py", environment=environment)
+    with forked_web(herd, database_url, site_clock, environment=environment) as web:
+        herd.until(worker, lambda: "worker started" in herd.words(worker))
+        yield Site(web.url, database_url, site_clock, web.set_up_link())
+        herd.end(worker)
 
 
 @pytest.fixture

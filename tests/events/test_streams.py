@@ -8,7 +8,6 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tests import factories
 from tests.events.reader import Message, messages
 from tests.events.test_feed import emit, eventually, prune
 from tests.nodes.scene import Scene, make_scene
-from tests.support import servers
+from tests.support.processes import Herd, forked_web
 from webapp.clock import FrozenClock
 from webapp.events import sse
 from webapp.events.feed import EventFeed
@@ -249,11 +248,11 @@ def test_a_node_that_comes_back_hears_what_it_would_have_heard(scene: Scene) -> 
 
 @pytest.mark.processes
 def test_a_real_server_streams_and_leaves_quickly_with_streams_open(
-    database_url: str, tmp_path: Path, app: Any, clock: FrozenClock
+    database_url: str, herd: Herd, app: Any, clock: FrozenClock
 ) -> None:
     scene = make_scene(app)
     answers: list[Any] = []
-    with servers.web(database_url, tmp_path) as server:
+    with forked_web(herd, database_url) as server:
 
         def open_at(path: str, token: str) -> Any:
             request = urllib.request.Request(server.url + path, headers=factories.bearer(token))

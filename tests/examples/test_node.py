@@ -20,6 +20,7 @@ from sqlalchemy import text
 from tests.nodes.scene import Scene, make_scene
 from tests.support import servers
 from tests.support.databases import ROOT, DatabaseSource, config_for, dispose_engines
+from tests.support.processes import Herd, forked_web
 from webapp import create_app
 from webapp.clock import SystemClock
 from webapp.store import engine
@@ -86,12 +87,12 @@ def eventually(what: Callable[[], bool], else_say: str) -> None:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def server(
-    request: pytest.FixtureRequest, databases: DatabaseSource, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, databases: DatabaseSource, herd: Herd
 ) -> Iterator[tuple[Any, str]]:
     """One server and app per engine; every test brings a node of its own."""
     with databases.lend(request.param) as url:
         app = create_app(config_for(url), SystemClock())
-        with servers.web(url, tmp_path_factory.mktemp("server")) as web:
+        with forked_web(herd, url) as web:
             yield make_scene(app), web.url
         dispose_engines(app)
 

@@ -16,6 +16,7 @@ from webapp.scheduling.lifecycle import (
     OverlapPolicy,
     RunStatus,
     ScheduleStatus,
+    TargetKind,
     Trigger,
 )
 from webapp.scheduling.policy import Admission, Fate, Misfire, OpenRun, Slots
@@ -324,9 +325,7 @@ def test_a_schedule_stops_by_number_and_by_time(
 
 def test_a_schedule_of_a_chat_stops_at_the_number_however_quickly_it_came() -> None:
     for failures, stops in ((1, False), (2, True), (3, True)):
-        reached = policy.threshold_reached(
-            failures, 2, kind=TargetKind.CHAT, first_failure_at=NINE, now=NINE
-        )
+        reached = policy.threshold_reached(failures, 2, kind=TargetKind.CHAT, first_failure_at=NINE, now=NINE)
         assert reached is stops
 
 

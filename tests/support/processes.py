@@ -13,14 +13,36 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.support.databases import ROOT
 from tests.support.file_clock import FileClock
-from tests.support.servers import START_SECONDS, STOP_SECONDS, product_environment
+from tests.support.servers import (
+    HOST,
+    START_SECONDS,
+    STOP_SECONDS,
+    answers,
+    find_set_up_link,
+    free_port,
+    product_environment,
+)
 
 RUN_PROGRAM = "tests.support.run_program:run"
+
+
+@dataclass(frozen=True)
+class ForkedWeb:
+    """A web process that answers at `url`, a child of a herd."""
+
+    pid: int
+    url: str
+    herd: Herd
+
+    def set_up_link(self) -> str | None:
+        """The link that lets the first person in, as the operator reads it; None where somebody exists."""
+        return find_set_up_link(self.herd.words(self.pid))
 
 
 class Herd:
@@ -57,16 +79,20 @@ class Herd:
         return pid
 
     def start_program(
-        self, clock: FileClock, program: str, *arguments: str, environment: Mapping[str, str] | None = None
+        self,
+        clock: FileClock | None,
+        program: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
     ) -> int:
-        """Fork a child that is `app.py` or `scheduler_worker.py` under a file clock; returns its process id."""
-        return self.start(
-            RUN_PROGRAM, environment, program=program, arguments=arguments, clock_file=str(clock.path)
-        )
+        """Fork a child that is `app.py` or `scheduler_worker.py`; returns its process id.
 
-    def start_worker(self, clock: FileClock) -> int:
-        """Fork a child that is the product's worker under a file clock; returns its process id."""
-        return self.start_program(clock, "scheduler_worker.py")
+        Its clock is a file, or the system's where `clock` is None.
+        """
+        clock_file = str(clock.path) if clock else None
+        return self.start(
+            RUN_PROGRAM, environment, program=program, arguments=arguments, clock_file=clock_file
+        )
 
     def living(self) -> list[int]:
         """The children that have not ended, oldest first."""
@@ -164,19 +190,28 @@ def herd(
 
 
 @contextmanager
-def workers(
-    count: int,
+def forked_web(
+    running: Herd,
     database_url: str,
-    folder: Path,
-    clock: FileClock,
+    clock: FileClock | None = None,
     *,
     environment: Mapping[str, str] | None = None,
-) -> Iterator[Herd]:
-    """A herd of `count` workers under one file clock; `start_worker` adds another."""
-    with herd(database_url, folder, environment=environment) as running:
-        for _ in range(count):
-            running.start_worker(clock)
-        yield running
+) -> Iterator[ForkedWeb]:
+    """`python app.py --no-worker`, forked from a herd, until the block ends; it must leave with status 0."""
+    port = free_port()
+    pid = running.start_program(
+        clock,
+        "app.py",
+        *("--no-worker", "--host", HOST, "--port", str(port)),
+        environment={"CARILLON_DATABASE_URL": database_url, **(environment or {})},
+    )
+    try:
+        running.until(pid, lambda: answers(port))
+        yield ForkedWeb(pid, f"http://{HOST}:{port}", running)
+        running.end(pid)
+    finally:
+        if pid in running.living():
+            running.kill(pid)
 
 
 def eventually(condition: Callable[[], bool], seconds: float, what: str) -> None:

@@ -5,7 +5,6 @@ The product has no setting for a clock, so this hands one to `create_app`, the o
 
 from __future__ import annotations
 
-import argparse
 import runpy
 import sys
 from collections.abc import Sequence
@@ -22,23 +21,18 @@ from webapp.config import Config
 _create_app = webapp.create_app
 
 
-def run(program: str, arguments: Sequence[str], clock_file: str) -> None:
-    """Run `app.py` or `scheduler_worker.py` as if it had been called with these arguments."""
+def run(program: str, arguments: Sequence[str], clock_file: str | None) -> None:
+    """Run `app.py` or `scheduler_worker.py` as if it had been called with these arguments.
+
+    Without a file it has the system's clock, as it would by itself.
+    """
 
     def create_app(
         config: Config | None = None, clock: Clock | None = None, *, serves_web: bool = True
     ) -> Flask:
-        return _create_app(config, clock or FileClock(Path(clock_file)), serves_web=serves_web)
+        own = FileClock(Path(clock_file)) if clock_file else None
+        return _create_app(config, clock or own, serves_web=serves_web)
 
     webapp.create_app = create_app
     sys.argv = [program, *arguments]
     runpy.run_path(str(ROOT / program), run_name="__main__")
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clock", required=True, help="the file that holds the instant")
-    parser.add_argument("program")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    asked = parser.parse_args()
-    run(asked.program, asked.arguments, asked.clock)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.databases import ROOT, SECRET_KEY
-from tests.support.file_clock import FileClock
 
 HOST = "127.0.0.1"
 START_SECONDS = 30.0
@@ -59,16 +58,15 @@ def web(
     database_url: str,
     folder: Path,
     *,
-    clock: FileClock | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[WebServer]:
     """Run `python app.py --no-worker` on a migrated database until the block ends.
 
-    With a file clock the same program runs by a test entry that only hands it the clock. `folder` takes the
-    log; `environment` adds `CARILLON_*` variables. At the end SIGTERM must lead to exit status 0 within 20 s.
+    `folder` takes the log; `environment` adds `CARILLON_*` variables. At the end SIGTERM must lead to exit status
+    0 within 20 s. A start costs seconds: a test that is not about it asks for `herd` (tests/support/processes.py).
     """
     port = free_port()
-    command = _command(clock, "app.py", "--no-worker", "--host", HOST, "--port", str(port))
+    command = _command("app.py", "--no-worker", "--host", HOST, "--port", str(port))
     with _running(command, database_url, folder / f"web-{port}.log", environment) as (process, log):
         server = WebServer(process, log, port)
         _wait_until(lambda: answers(port), server)
@@ -80,14 +78,13 @@ def worker(
     database_url: str,
     folder: Path,
     *,
-    clock: FileClock | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """Run `python scheduler_worker.py` on a migrated database until the block ends.
 
     As `web`; ready means that it has logged its start, from when on SIGTERM is obeyed.
     """
-    command = _command(clock, "scheduler_worker.py")
+    command = _command("scheduler_worker.py")
     log_file = folder / f"worker-{next(_PORTS)}.log"
     with _running(command, database_url, log_file, environment) as (process, log):
         server = Server(process, log)
@@ -138,10 +135,8 @@ def product_environment(database_url: str, more: Mapping[str, str] | None = None
     }
 
 
-def _command(clock: FileClock | None, program: str, *arguments: str) -> list[str]:
-    if clock is None:
-        return [str(ROOT / program), *arguments]
-    return ["-m", "tests.support.run_program", "--clock", str(clock.path), program, *arguments]
+def _command(program: str, *arguments: str) -> list[str]:
+    return [str(ROOT / program), *arguments]
 
 
 @contextmanager

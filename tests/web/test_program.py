@@ -12,16 +12,19 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.support.databases import ROOT, DatabaseSource
-from tests.support.processes import eventually
+from tests.factories import make_member, make_network, make_token, make_user
+from tests.support.databases import ROOT, DatabaseSource, config_for, dispose_engines
+from tests.support.processes import Herd, eventually
 from tests.support.servers import answers, free_port, product_environment
+from webapp import create_app
+from webapp.clock import SystemClock
 
 pytestmark = pytest.mark.processes
 PATIENCE = 60.0
@@ -60,13 +63,13 @@ class Program:
 
 
 @contextmanager
-def program(database_url: str, folder: Path, *arguments: str, wait: bool = True) -> Iterator[Program]:
+def program(database_url: str, folder: Path) -> Iterator[Program]:
     port = free_port()
     log = folder / f"program-{port}.log"
     environment = product_environment(database_url, {"CARILLON_TICK_SECONDS": "1"})
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, str(ROOT / "app.py"), "--port", str(port), *arguments],
+            [sys.executable, str(ROOT / "app.py"), "--port", str(port)],
             cwd=folder,
             env=environment,
             stdout=output,
@@ -75,9 +78,8 @@ def program(database_url: str, folder: Path, *arguments: str, wait: bool = True)
         )
     running = Program(process, port, log)
     try:
-        if wait:
-            eventually(lambda: answers(port) or process.poll() is not None, PATIENCE, "it answers")
-            assert process.poll() is None, running.words()
+        eventually(lambda: answers(port) or process.poll() is not None, PATIENCE, "it answers")
+        assert process.poll() is None, running.words()
         yield running
     finally:
         with suppress(ProcessLookupError):
@@ -89,41 +91,74 @@ def ready(running: Program) -> bool:
     return running.get("/readyz")[0] == 200
 
 
-@pytest.mark.parametrize(
-    ("database_url", "number"),
-    [("sqlite", signal.SIGTERM), ("sqlite", signal.SIGINT), ("postgresql", signal.SIGTERM)],
-    indirect=["database_url"],
-)
-def test_web_and_worker_start_together_and_stop_together(
-    database_url: str, tmp_path: Path, number: signal.Signals
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_it_starts_on_a_new_database_stops_and_starts_again(
+    fresh_database: Callable[[str], str], engine: str, tmp_path: Path
 ) -> None:
-    with program(database_url, tmp_path) as running:
-        eventually(lambda: ready(running), PATIENCE, "a worker has been seen")
-        children = running.children()
-        assert len(children) == 2
-        began = time.monotonic()
-        if number == signal.SIGINT:
-            # As a terminal does it: to every process of the group.
-            os.killpg(running.process.pid, number)
-        else:
-            running.process.send_signal(number)
-        assert running.process.wait(30) == 0, running.words()
-        assert time.monotonic() - began < 20
-        for pid in children:
-            with pytest.raises(ProcessLookupError):
-                os.kill(pid, 0)
-        assert "Traceback" not in running.words()
+    """Two whole lives of the program, each of which costs seconds: everything that needs one is asked here."""
+    new = f"sqlite:///{tmp_path}/new.db" if engine == "sqlite" else fresh_database("postgresql")
+    first = _a_first_life_that_ends_at_the_terminal(new, tmp_path)
+    _a_second_life_that_is_told_to_end(new, tmp_path, first)
 
 
-def test_a_worker_that_dies_is_started_again(database_url: str, tmp_path: Path) -> None:
-    with program(database_url, tmp_path) as running:
+def _a_first_life_that_ends_at_the_terminal(database_url: str, folder: Path) -> str:
+    with program(database_url, folder) as running:
         eventually(lambda: ready(running), PATIENCE, "a worker has been seen")
-        first = worker_pid(running)
-        assert first is not None
-        os.kill(first, signal.SIGKILL)
-        eventually(lambda: worker_pid(running) not in (None, first), PATIENCE, "another worker runs")
-        running.process.terminate()
-        assert running.process.wait(30) == 0
+        migrations = json.loads(running.get("/readyz")[1])["checks"]["migrations"]
+        assert migrations == {"ok": True, "detail": "current"}
+        link = link_in(running)
+        assert running.get(link)[0] == 200
+        assert len(running.children()) == 2
+        started_again_when_killed(running)
+        # As a terminal does it: to every process of the group.
+        ends_in_time(running, lambda: os.killpg(running.process.pid, signal.SIGINT))
+    return link
+
+
+def _a_second_life_that_is_told_to_end(database_url: str, folder: Path, link_before: str) -> None:
+    with program(database_url, folder) as running:
+        link = link_in(running)
+        assert running.get(link)[0] == 200
+        assert running.get(link_before)[0] == 403, "each start replaces the link of the one before"
+        eventually(lambda: worker_pid(running) is not None, PATIENCE, "a worker runs")
+        assert len(running.children()) == 2
+        streams = [stream(running.port, token_of_somebody(database_url)) for _ in range(3)]
+        took = ends_in_time(running, running.process.terminate)
+        assert took < 12, "it waited for the streams"
+        for opened in streams:
+            opened.close()
+
+
+def link_in(running: Program) -> str:
+    found = re.search(r"/setup\?token=\S+", running.words())
+    assert found, running.words()
+    assert running.words().count("token=") == 1, "said once, logged never"
+    return found[0]
+
+
+def started_again_when_killed(running: Program) -> None:
+    first = worker_pid(running)
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: worker_pid(running) not in (None, first), PATIENCE, "another worker runs")
+    eventually(
+        lambda: running.words().count("worker started") == 2, PATIENCE, "it has come as far as its work"
+    )
+
+
+def ends_in_time(running: Program, tell: Callable[[], object]) -> float:
+    """It ends with status 0 and takes both children with it; returns the seconds."""
+    children = running.children()
+    began = time.monotonic()
+    tell()
+    assert running.process.wait(30) == 0, running.words()
+    took = time.monotonic() - began
+    assert took < 20
+    for pid in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert "Traceback" not in running.words()
+    return took
 
 
 def worker_pid(running: Program) -> int | None:
@@ -134,55 +169,15 @@ def worker_pid(running: Program) -> int | None:
     return None
 
 
-def test_the_first_start_prints_a_link_that_opens_and_is_replaced_by_the_next(
-    database_url: str, tmp_path: Path
-) -> None:
-    links = []
-    for _ in range(2):
-        with program(database_url, tmp_path, "--no-worker") as running:
-            found = re.search(r"/setup\?token=\S+", running.words())
-            assert found, running.words()
-            links.append(found[0])
-            assert running.get(links[-1])[0] == 200
-            assert running.get(links[0])[0] == (200 if len(links) == 1 else 403)
-            assert running.words().count("token=") == 1, "said once, logged never"
-            running.process.terminate()
-            assert running.process.wait(30) == 0
-
-
-def test_a_new_database_is_migrated_at_the_start(tmp_path: Path, database_url: str) -> None:
-    with program(f"sqlite:///{tmp_path}/new.db", tmp_path, "--no-worker") as running:
-        assert json.loads(running.get("/readyz")[1])["checks"]["migrations"] == {
-            "ok": True,
-            "detail": "current",
-        }
-
-
-def test_open_streams_do_not_keep_it_from_leaving(database_url: str, tmp_path: Path) -> None:
-    flask(database_url, "create-user", "Alice", "--network", "harbour", "--password-stdin")
-    token = flask(database_url, "create-token", "Alice").strip()
-    with program(database_url, tmp_path, "--no-worker") as running:
-        streams = [stream(running.port, token) for _ in range(3)]
-        began = time.monotonic()
-        running.process.terminate()
-        assert running.process.wait(30) == 0
-        assert time.monotonic() - began < 12, "it waited for the streams"
-        for opened in streams:
-            opened.close()
-
-
-def flask(database_url: str, *arguments: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-m", "flask", "--app", "app", *arguments],
-        input="correct horse battery\n",
-        cwd=ROOT,
-        env=product_environment(database_url),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+def token_of_somebody(database_url: str) -> str:
+    app = create_app(config_for(database_url), SystemClock())
+    with app.app_context():
+        now = SystemClock().now()
+        person = make_user(now=now)
+        make_member(person, make_network(now=now), now=now)
+        token = make_token(person, now=now)
+    dispose_engines(app)
+    return token
 
 
 def stream(port: int, token: str) -> socket.socket:
@@ -204,22 +199,27 @@ def stream(port: int, token: str) -> socket.socket:
     ],
 )
 def test_what_it_cannot_use_is_said_in_one_sentence(
-    database_url: str, tmp_path: Path, arguments: list[str], environment: dict[str, str], words: str
+    herd: Herd, database_url: str, arguments: list[str], environment: dict[str, str], words: str
 ) -> None:
-    result = start(database_url, tmp_path, *arguments, environment=environment)
-    assert result.returncode == 2
-    assert words in result.stderr
-    assert "Traceback" not in result.stderr
+    said = refused(herd, *arguments, environment={"CARILLON_DATABASE_URL": database_url, **environment})
+    assert words in said
+    assert "Traceback" not in said
 
 
-def test_a_port_that_is_taken_is_said_at_once(database_url: str, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_said_at_once(herd: Herd, database_url: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        result = start(database_url, tmp_path, "--port", str(port))
-    assert result.returncode == 2
-    assert f"Cannot listen on 127.0.0.1 port {port}" in result.stderr
+        said = refused(herd, "--port", str(port), environment={"CARILLON_DATABASE_URL": database_url})
+    assert f"Cannot listen on 127.0.0.1 port {port}" in said
+
+
+def refused(herd: Herd, *arguments: str, environment: dict[str, str]) -> str:
+    """The program leaves with status 2; returns all that it said."""
+    pid = herd.start_program(None, "app.py", *arguments, environment=environment)
+    assert herd.wait(pid, PATIENCE) == 2, herd.words(pid)
+    return herd.words(pid)
 
 
 def test_a_bad_setting_stops_flask_in_the_same_words(database_url: str) -> None:
@@ -233,17 +233,3 @@ def test_a_bad_setting_stops_flask_in_the_same_words(database_url: str) -> None:
     )
     assert result.returncode == 2
     assert result.stderr.strip() == "CARILLON_BATCH_SIZE must be a whole number from 1 to 5000, not '0'."
-
-
-def start(
-    database_url: str, folder: Path, *arguments: str, environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "app.py"), *arguments],
-        cwd=folder,
-        env=product_environment(database_url, environment),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
