@@ -28,9 +28,10 @@ demo: export CARILLON_DATABASE_URL := $(or $(CARILLON_DEMO_DATABASE_URL),sqlite:
 demo: $(VENV)/runtime.stamp ## as run, with a sample network and a sample node at work
 	@$(PYTHON_BIN) app.py --demo $(ARGS)
 
-test: $(VENV)/dev.stamp ## every test, on SQLite and PostgreSQL, in a real browser; installs what it needs
+# The house rules are read by `make check`, once.
+test: $(VENV)/dev.stamp ## every test but the house rules, on SQLite and PostgreSQL, in a real browser; installs what it needs
 	@scripts/test-needs.sh $(PYTHON_BIN)
-	@$(PYTHON_BIN) -m pytest -n $(CARILLON_TEST_WORKERS) --dist worksteal $(ARGS)
+	@$(PYTHON_BIN) -m pytest -n $(CARILLON_TEST_WORKERS) --dist worksteal --ignore=tests/architecture $(ARGS)
 
 check: $(VENV)/dev.stamp ## format, lint, strict types, house rules
 	@$(PYTHON_BIN) -m ruff format --check .

@@ -19,7 +19,7 @@ RAISED = {"AppError", "TimetableError"}
 def raised_codes(root: Path) -> Iterator[tuple[str, str]]:
     """Each place of the product where a code is written into an error, with the code."""
     for module in modules(root):
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Call) and _name(node.func) in RAISED:
                 code = node.args[0] if node.args else _keyword(node, "code")
                 if isinstance(code, ast.Constant) and isinstance(code.value, str):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.tree import Module, imports, modules
+from tests.architecture.tree import Module, modules
 
 RANKS = {
     9: "html api worker cli",
@@ -35,7 +35,7 @@ def rank_violations(found: list[Module]) -> list[str]:
         if module.area not in RANK:
             wrong.append(f"{module.path}: {module.area} has no rank in tests/architecture/test_imports.py")
             continue
-        for line, name in imports(module):
+        for line, name in module.imports:
             other = [*name.split("."), ""][1] if name.split(".")[0] == "webapp" else module.area
             if other == module.area:
                 continue
@@ -55,7 +55,7 @@ def ground_cycles(found: list[Module]) -> list[str]:
     uses: dict[str, set[str]] = {area: set() for area in RANKS[1].split()}
     for module in found:
         if module.area in uses:
-            names = [name.split(".") for _, name in imports(module)]
+            names = [name.split(".") for _, name in module.imports]
             uses[module.area] |= {n[1] for n in names if n[0] == "webapp" and len(n) > 1} & uses.keys()
             uses[module.area].discard(module.area)
     wrong = []
@@ -75,7 +75,7 @@ def flask_violations(found: list[Module]) -> list[str]:
         f"{module.path}:{line} imports {name}: Flask stays in {sorted(FLASK_AREAS)} and the two __init__"
         for module in found
         if module.area not in FLASK_AREAS and module.name not in FLASK_MODULES
-        for line, name in imports(module)
+        for line, name in module.imports
         if name.split(".")[0].split("_")[0] == "flask"
     ]
 
@@ -86,7 +86,7 @@ def purity_violations(found: list[Module]) -> list[str]:
         for module in found
         if module.area == "timetable"
         or (module.name.rsplit(".", 1)[-1] in PURE_NAMES and module.area not in FLASK_AREAS)
-        for line, name in imports(module)
+        for line, name in module.imports
         if any(name == bad or name.startswith((f"{bad}.", f"{bad}_")) for bad in IMPURE)
     ]
 
@@ -97,7 +97,7 @@ def operation_violations(found: list[Module]) -> list[str]:
         f"{module.path}:{line} imports {name}: an operation never calls another operation"
         for module in found
         if module.name.rsplit(".", 1)[-1] in {"operations", "steps"}
-        for line, name in imports(module)
+        for line, name in module.imports
         if name.startswith("webapp.") and "operations" in name.split(".")
     ]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.tree import ROOT, Module, dotted, imports, modules
+from tests.architecture.tree import ROOT, Module, dotted, modules
 
 ENGINE_WORDS = re.compile(r"sqlite|postgres", re.IGNORECASE)
 CLOCK_READS = re.compile(
@@ -40,7 +40,7 @@ def commit_violations(root: Path) -> list[str]:
         f"{module.path}:{node.lineno}: commit() stands in store/transaction.py alone"
         for module in modules(root)
         if module.path != "webapp/store/transaction.py"
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "commit"
     ]
 
@@ -51,13 +51,13 @@ def clock_violations(root: Path) -> list[str]:
         *(
             f"{module.path}:{node.lineno}: {dotted(node)} reads the clock; the instant comes in from outside"
             for module in found
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.Attribute) and CLOCK_READS.search(dotted(node))
         ),
         *(
             f"{module.path}:{line}: imports {name}; the instant comes in from outside"
             for module in found
-            for line, name in imports(module)
+            for line, name in module.imports
             if name in CLOCK_IMPORTS
         ),
     ]
@@ -69,7 +69,7 @@ def database_clock_violations(root: Path) -> list[str]:
         f"{module.path}:{node.lineno}: the database's clock is for leases inside store/ alone"
         for module in modules(root)
         if module.area != "store"
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if DATABASE_CLOCK.search(dotted(node) if isinstance(node, ast.Attribute) else "")
         or (isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_sql_clock(node.value))
     ]
@@ -80,7 +80,7 @@ def query_violations(root: Path) -> list[str]:
         f"{module.path}:{node.lineno}: queries never write"
         for module in modules(root)
         if module.name.endswith(".queries")
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and _writes(module, node)
     ]
 
@@ -92,7 +92,7 @@ def _writes(module: Module, node: ast.Call) -> bool:
     return (
         verb in WRITES and re.search(r"(^|[._])(session|tx|connection|conn)(\(\))?$", owner) is not None
     ) or (
-        name in {"insert", "update", "delete"} and any(n == f"sqlalchemy.{name}" for _, n in imports(module))
+        name in {"insert", "update", "delete"} and any(n == f"sqlalchemy.{name}" for _, n in module.imports)
     )
 
 

@@ -6,6 +6,7 @@ import ast
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +19,19 @@ class Module:
     path: str
     name: str
     tree: ast.Module
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree: the rules walk it again and again."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def imports(self) -> list[tuple[int, str]]:
+        """Each import with its line, also inside functions, as a dotted name from the top.
+
+        `from a import b` counts as `a.b`, so that importing a module by its package is seen.
+        """
+        return list(_imports(self))
 
     @property
     def is_package(self) -> bool:
@@ -40,8 +54,13 @@ def modules(root: Path = ROOT) -> list[Module]:
     for file in files:
         path = file.relative_to(root)
         name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
-        found.append(Module(path.as_posix(), name, ast.parse(file.read_text(encoding="utf-8"), str(path))))
+        found.append(_module(path.as_posix(), name, file.read_text(encoding="utf-8")))
     return found
+
+
+@cache
+def _module(path: str, name: str, text: str) -> Module:
+    return Module(path, name, ast.parse(text, path))
 
 
 def committed_files(root: Path = ROOT) -> list[Path]:
@@ -56,12 +75,8 @@ def committed_files(root: Path = ROOT) -> list[Path]:
     return [root / name for name in listing.stdout.split("\0") if name and (root / name).is_file()]
 
 
-def imports(module: Module) -> Iterator[tuple[int, str]]:
-    """Each import with its line, also inside functions, as a dotted name from the top.
-
-    `from a import b` counts as `a.b`, so that importing a module by its package is seen.
-    """
-    for node in ast.walk(module.tree):
+def _imports(module: Module) -> Iterator[tuple[int, str]]:
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
