@@ -52,19 +52,19 @@ class Scene(Beginning):
 
 def begin(site: Site) -> Beginning:
     """Write the demo's people, nodes and orders into the site's database."""
-    with _product(site):
+    with product(site):
         return _begin(site)
 
 
 def furnish(site: Site) -> Scene:
     """The same, then let the site's worker claim and a node answer; returns what was made."""
-    with _product(site):
+    with product(site):
         return _furnish(site)
 
 
 def pause(site: Site, address: str) -> None:
     """Pause the schedule of this page as its owner, somewhere else than in the browser."""
-    with _product(site):
+    with product(site):
         with reading() as session:
             owner = queries.user_by_name(session, demo.OWNER)
             person = queries.person_of(session, user_pk=owner.id) if owner else None
@@ -74,7 +74,7 @@ def pause(site: Site, address: str) -> None:
 
 
 @contextmanager
-def _product(site: Site) -> Iterator[None]:
+def product(site: Site) -> Iterator[None]:
     """The product in this process, on the site's database and clock."""
     app = create_app(config_for(site.database_url), site.clock)
     try:

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from tests.factories import actor_of
 from tests.html.browsing import House, assert_fragments_occur, forms_of
 from tests.support import hostile
-from webapp.chat import operations, steps
+from webapp.chat import hooks, operations, steps
 from webapp.chat.bodies import NewMessageBody
 from webapp.chat.lifecycle import ApprovalStatus, MessageRole, TurnStatus
 from webapp.chat.models import Approval, Chat, Turn
@@ -42,15 +42,17 @@ def work(house: House, turn_id: str, answer: str | None = None, **asked: Any) ->
     @operation
     def act(tx: Tx, now: datetime) -> str:
         turn = tx.session.scalars(select(Turn).where(Turn.turn_id == turn_id)).one()
+        hooks.before_turn_change(tx, turn.run_pk)
         chat = steps.lock_chat(tx, turn.chat_pk)
-        if turn.status is TurnStatus.QUEUED:
-            steps.begin(tx, turn, lease_owner="w1", now=now)
+        if turn.status is TurnStatus.QUEUED and steps.begin(tx, turn, lease_owner="w1", now=now):
+            hooks.turn_changed(tx, turn, now)
         if answer is not None:
             assistant = MessageRole.ASSISTANT
             steps.add_message(tx, chat, assistant, author="echo", text=answer, turn_pk=turn.id, now=now)
             turn.input_tokens, turn.output_tokens, turn.requests = 1000, 204, 2
             tx.session.flush()
             steps.end(tx, turn, TurnStatus.COMPLETED, now=now)
+            hooks.turn_changed(tx, turn, now)
             return ""
         approval = steps.request_approval(
             tx,

@@ -16,7 +16,7 @@ from webapp.scheduling.models import Schedule
 
 EVIL = "<script>alert(1)</script>"
 # What two schedules made apart can not have in common.
-OF_ITS_OWN = {"schedule_id", "short_id", "created_at", "updated_at"}
+OF_ITS_OWN = {"schedule_id", "mandate_id", "short_id", "created_at", "updated_at"}
 
 # What is typed, and the JSON that says the same; both beside a name, a task and a node.
 PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

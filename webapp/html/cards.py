@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from sqlalchemy.orm import Session
 
+from webapp.chat.lifecycle import ApprovalStatus
+from webapp.chat.queries import count_pending, list_approvals
 from webapp.errors import sentence_of
-from webapp.html.filters import plural
+from webapp.html.filters import plural, relative, wall
+from webapp.html.privacy import aim, facts_of, is_chat
 from webapp.html.viewing import address
 from webapp.html.ways import way_out
-from webapp.identity.access import Actor, Facts, Verb, may
+from webapp.identity.access import Actor, Verb, may
+from webapp.mandates.models import Mandate
+from webapp.mandates.policy import is_expired
+from webapp.mandates.queries import expiring
 from webapp.nodes.lifecycle import NodeStatus
 from webapp.nodes.queries import NodeView, count_silent_holders
 from webapp.scheduling.lifecycle import ScheduleStatus
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.policy import SKIPS_BEFORE_ALERT
-from webapp.scheduling.queries import Card, open_card_keys
+from webapp.scheduling.queries import (
+    Card,
+    ScheduleFilter,
+    list_by_next,
+    open_card_keys,
+    schedules_by_id,
+)
+from webapp.store.paging import PageRequest
+
+# More proposals than these make no more cards.
+MAX_PROPOSALS: Final = 50
+_MOST_ASKED: Final = 100
 
 
 @dataclass(frozen=True)
@@ -61,16 +78,18 @@ _KINDS: Final = {
     "blocked": _Kind("warn", "skipped", f"Skipped {SKIPS_BEFORE_ALERT} times or more", "waits for itself"),
     "would_not_fire": _Kind("warn", "attention", "Would not fire", "will not run as it stands"),
     "resume_refused": _Kind("warn", "paused", "Not resumed", "stays paused"),
+    "unanswered": _Kind("warn", "waiting", "Nobody answered", "asked twice in vain"),
 }
 _OTHER: Final = _Kind("warn", "attention", "Needs a look", "")
 
 
-def count_needs(session: Session, networks: Collection[int], *, now: datetime) -> int:
-    """How many things need a person: as many as the overview has cards."""
+def count_needs(session: Session, networks: Collection[int], actor: Actor, *, now: datetime) -> int:
+    """How many things need the viewer: as many as the overview has cards."""
     groups = {
         _group(pk, kind, code, target_id) for pk, kind, code, target_id in open_card_keys(session, networks)
     }
-    return len(groups) + count_silent_holders(session, networks, now=now)
+    waiting = waiting_for(session, networks, actor, now=now).count
+    return len(groups) + count_silent_holders(session, networks, now=now) + waiting
 
 
 def _group(alert_pk: int, kind: str, code: str, target_id: str | None) -> Hashable:
@@ -96,7 +115,7 @@ def needs_of_cards(cards: Iterable[Card], actor: Actor) -> list[Need]:
 
 def may_resume(schedule: Schedule, actor: Actor) -> bool:
     """Whether the viewer may resume a schedule that stands still."""
-    facts = Facts(schedule.network_pk, schedule.sponsor_pk, schedule.paused_by_pk)
+    facts = facts_of(schedule)
     stands_still = schedule.status in (ScheduleStatus.NEEDS_ATTENTION, ScheduleStatus.PAUSED)
     return stands_still and may(actor, Verb.RESUME_SCHEDULE, facts)
 
@@ -104,8 +123,14 @@ def may_resume(schedule: Schedule, actor: Actor) -> bool:
 def _shared_need(group: list[Card], actor: Actor) -> Need:
     schedules = [card.schedule for card in group if card.schedule is not None]
     first, kind, code = schedules[0], _KINDS["needs_attention"], group[0].alert.code
-    those = address("/schedules", status=ScheduleStatus.NEEDS_ATTENTION, q=first.target_alias)
-    ways = [Way("See schedules", those), Way("See node", f"/nodes/{first.target_id}")]
+    chat = is_chat(first)
+    # A chat's title is its owner's alone; its schedules are found on its page.
+    those = (
+        f"/chats/{first.target_id}"
+        if chat
+        else address("/schedules", status=ScheduleStatus.NEEDS_ATTENTION, q=first.target_alias)
+    )
+    ways = [Way("See schedules", those)] + ([] if chat else [Way("See node", f"/nodes/{first.target_id}")])
     if any(may_resume(schedule, actor) for schedule in schedules):
         ways.insert(0, Way("Resume all", "/needs/resume", {"code": code, "target_node_id": first.target_id}))
     return Need(
@@ -113,7 +138,7 @@ def _shared_need(group: list[Card], actor: Actor) -> Need:
         icon=kind.icon,
         word=kind.word,
         since=min(card.alert.created_at for card in group),
-        title=f"{plural(len(group), 'schedule')} of {first.target_alias}",
+        title=f"{plural(len(group), 'schedule')} of {aim(first)}",
         href=those,
         rest=kind.rest,
         words=sentence_of(code),
@@ -146,11 +171,151 @@ def _ways(card: Card, schedule: Schedule, actor: Actor) -> Iterable[Way]:
     blocker = card.alert.detail.get("run_id") if card.alert.kind == "blocked" else None
     if blocker:
         yield Way("See the blocker", f"/runs/{blocker}")
+    yield from _ways_of_authority(card, schedule, actor)
     if card.alert.code == "target_not_active":
         yield Way("See the node", f"/nodes/{schedule.target_id}")
     if may_resume(schedule, actor):
         yield Way("Resume", f"{own}/resume", {})
     yield Way("See schedule", own)
+
+
+# What is mended in the mandate, and what in the chat.
+_OF_MANDATE: Final = frozenset(
+    {
+        "mandate_paused",
+        "mandate_exhausted",
+        "mandate_expired",
+        "mandate_changed",
+        "mandate_denies",
+        "mandate_unconfirmed",
+    }
+)
+_OF_CHAT: Final = frozenset({"chat_archived", "chat_not_owned"})
+
+
+def _ways_of_authority(card: Card, schedule: Schedule, actor: Actor) -> Iterable[Way]:
+    """Where a fault of authority is mended."""
+    code, mandate = card.alert.code, f"/mandates/{schedule.mandate_id}"
+    own = actor.user_pk == schedule.sponsor_pk
+    if card.alert.kind == "unanswered" and own and schedule.mandate_id:
+        yield Way("Allow exactly this", f"{mandate}/change")
+    elif code == "mandate_expired" and own and schedule.mandate_id:
+        yield Way("Renew", f"{mandate}/renew")
+    elif code in _OF_MANDATE and schedule.mandate_id:
+        yield Way("See its mandate", mandate)
+    elif code in _OF_CHAT and is_chat(schedule):
+        yield Way("See the chat", f"/chats/{schedule.target_id}")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What waits for the viewer beside the engine's cards, as counts and things of other packages tell it."""
+
+    proposals: Sequence[Schedule]
+    approvals: int
+    soonest_deadline: datetime | None
+    expiring: Sequence[tuple[Mandate, Schedule | None]]
+
+    @property
+    def count(self) -> int:
+        """How many cards it makes."""
+        return len(self.proposals) + bool(self.approvals) + len(self.expiring)
+
+
+def waiting_for(session: Session, networks: Collection[int], actor: Actor, *, now: datetime) -> Waiting:
+    """What is asked of the viewer, is to be confirmed, or ends within 14 days on their authority."""
+    proposals = list_by_next(
+        session, networks, ScheduleFilter(status=ScheduleStatus.PROPOSED), PageRequest(MAX_PROPOSALS)
+    ).rows
+    approvals = count_pending(session, actor)
+    soonest = None
+    if approvals:
+        asked = list_approvals(
+            session, actor, actor.networks, PageRequest(_MOST_ASKED), status=ApprovalStatus.PENDING
+        )
+        soonest = min((view.approval.deadline_at for view in asked.rows), default=None)
+    ending = [
+        mandate
+        for mandate in expiring(session, networks, now=now)
+        if mandate.subject_pk == actor.user_pk and not is_expired(mandate.expires_at, now)
+    ]
+    schedules = schedules_by_id(session, networks, [workload_id(mandate) for mandate in ending])
+    return Waiting(
+        [schedule for schedule in proposals if schedule.sponsor_pk == actor.user_pk],
+        approvals,
+        soonest,
+        [(mandate, schedules.get(workload_id(mandate))) for mandate in ending],
+    )
+
+
+def workload_id(mandate: Mandate) -> str:
+    """The public id of the schedule that a mandate is for."""
+    return mandate.workload.partition(":")[2]
+
+
+def needs_of_waiting(waiting: Waiting, zone: str, now: datetime) -> list[Need]:
+    """The cards of what waits for the viewer: the nearest deadline first."""
+    return [*_of_approvals(waiting, now), *map(_of_proposal, waiting.proposals), *_of_expiring(waiting, zone)]
+
+
+def _of_approvals(waiting: Waiting, now: datetime) -> Iterable[Need]:
+    if not waiting.approvals:
+        return
+    left = (
+        f" The nearest deadline is {relative(waiting.soonest_deadline, now)}."
+        if waiting.soonest_deadline
+        else ""
+    )
+    yield Need(
+        tone="warn",
+        icon="waiting",
+        word="Waits for your answer",
+        since=None,
+        title=plural(waiting.approvals, "approval"),
+        href="/approvals",
+        rest="stopped in the middle of a turn"
+        if waiting.approvals == 1
+        else "stopped in the middle of turns",
+        words=f"No answer counts as no.{left}",
+        code=None,
+        todo="Approve or deny.",
+        ways=(Way("See what is asked", "/approvals"),),
+    )
+
+
+def _of_proposal(schedule: Schedule) -> Need:
+    own = f"/schedules/{schedule.schedule_id}"
+    return Need(
+        tone="warn",
+        icon="proposed",
+        word="Proposed",
+        since=schedule.created_at,
+        title=schedule.name,
+        href=own,
+        rest="waits for your confirmation",
+        words="An agent proposed it. It runs only if you stand behind it, and lapses after 7 days.",
+        code=None,
+        todo="Confirm or reject it.",
+        ways=(Way("Confirm…", f"{own}/confirm"), Way("Reject…", f"{own}/reject")),
+    )
+
+
+def _of_expiring(waiting: Waiting, zone: str) -> Iterable[Need]:
+    for mandate, schedule in waiting.expiring:
+        own = f"/mandates/{mandate.mandate_id}"
+        yield Need(
+            tone="warn",
+            icon="expired",
+            word="Mandate ends soon",
+            since=None,
+            title=schedule.name if schedule is not None else mandate.workload,
+            href=own,
+            rest=f"may act until {wall(mandate.expires_at, zone, 'long')}",
+            words="After that nothing starts under it, and its schedule stops.",
+            code=None,
+            todo="Renew it, if it is still wanted.",
+            ways=(Way("Renew", f"{own}/renew"), Way("See its mandate", own)),
+        )
 
 
 def needs_of_nodes(nodes: Iterable[NodeView]) -> list[Need]:

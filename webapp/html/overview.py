@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from webapp.errors import AppError
 from webapp.html import cards, stave
 from webapp.html.filters import number, plural
+from webapp.html.privacy import aim, is_chat
 from webapp.html.respond import flash, page, redirect_to
 from webapp.html.runs import RunRow, run_rows
 from webapp.html.viewing import shown_networks
@@ -97,16 +98,17 @@ def _view() -> Overview:
 
 @dataclass(frozen=True)
 class LaneOf:
-    """A lane with the node that it belongs to (None for one that is gone)."""
+    """A lane with the node that it belongs to (None for one that is gone, and for a chat)."""
 
     lane: stave.Lane
     name: str
     node: NodeView | None
+    chat: bool = False
 
     @property
     def held(self) -> bool:
         """Whether what rings here will wait: the node is silent or takes no work."""
-        return (
+        return not self.chat and (
             self.node is None or self.node.status == "offline" or self.node.node.lifecycle_state != "active"
         )
 
@@ -164,7 +166,12 @@ class Overview:
     def needs(self) -> list[cards.Need]:
         """What needs a person now."""
         open_cards = queries.open_cards(self._session, self._networks, limit=_MOST_CARDS)
-        return cards.needs_of_cards(open_cards, self._actor) + cards.needs_of_nodes(self.nodes)
+        waiting = cards.waiting_for(self._session, self._networks, self._actor, now=self.now)
+        return (
+            cards.needs_of_waiting(waiting, self.zone, self.now)
+            + cards.needs_of_cards(open_cards, self._actor)
+            + cards.needs_of_nodes(self.nodes)
+        )
 
     @property
     def headline(self) -> str:
@@ -249,12 +256,14 @@ class Overview:
     def lanes(self) -> list[LaneOf]:
         """The lanes with their nodes, by alias."""
         nodes = {view.node.node_id: view for view in self.nodes}
-        aliases = {schedule.target_id: schedule.target_alias for schedule in self._coming}
+        aliases = {schedule.target_id: aim(schedule) for schedule in self._coming}
+        chats = {schedule.target_id for schedule in self._coming if is_chat(schedule)}
         found = [
             LaneOf(
                 lane,
                 nodes[lane.key].node.alias if lane.key in nodes else aliases[lane.key],
                 nodes.get(lane.key),
+                lane.key in chats,
             )
             for lane in self.day.lanes
             if lane.count

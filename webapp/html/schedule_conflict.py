@@ -23,8 +23,8 @@ from webapp.html.forms.schedule import (
     seconds_of_span,
     timetable_of,
     when_of,
-    whole_number,
 )
+from webapp.html.forms.texts import whole_number
 from webapp.scheduling.edit import read_timetable
 from webapp.timetable import sentence
 

@@ -10,9 +10,23 @@ from pydantic import ValidationError
 from wtforms.fields import SelectChoice  # type: ignore[attr-defined] # the stubs are older
 
 from webapp.audit.queries import AuditFilter, list_entries
+from webapp.chat import profiles
+from webapp.chat.queries import list_chats
 from webapp.errors import AppError
 from webapp.html.filters import wall
-from webapp.html.forms.schedule import ScheduleForm, Values, blank_values, happens_twice, values_of
+from webapp.html.forms.authority import OTHER, choice_of_policy
+from webapp.html.forms.chat import model_choices, model_words
+from webapp.html.forms.mandate import suggested_end
+from webapp.html.forms.schedule import (
+    ScheduleForm,
+    Values,
+    blank_beside,
+    blank_values,
+    happens_twice,
+    values_of,
+)
+from webapp.html.mandates import row_of_workload
+from webapp.html.privacy import facts_of, is_chat, is_secret
 from webapp.html.respond import conflict, flash, form_refused, page, redirect_to
 from webapp.html.schedule_conflict import Differences, Side, find_conflict, pack, unpack
 from webapp.html.schedule_preview import Preview, Subject, preview_of
@@ -24,8 +38,8 @@ from webapp.identity.idempotency import check_key
 from webapp.nodes.queries import NodeView, nodes_by_alias
 from webapp.scheduling import operations, queries
 from webapp.scheduling.edit import read_timetable
-from webapp.scheduling.fields import NewSchedule, ScheduleChanges
-from webapp.scheduling.lifecycle import ScheduleStatus
+from webapp.scheduling.fields import ChatScheduleChanges, NewChatSchedule, NewSchedule, ScheduleChanges
+from webapp.scheduling.lifecycle import ScheduleStatus, TargetKind
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.operations import Saved
 from webapp.store import db
@@ -41,6 +55,7 @@ _FORM: Final = "schedules/form.html"
 _REGIONS: Final = {"schedule-form": "schedules/_schedule_form.html", "preview": "schedules/_preview.html"}
 _CONFLICT: Final = "schedules/conflict.html"
 _CONFLICT_REGIONS: Final = {"schedule-form": "schedules/_conflict.html"}
+_MOST_CHATS: Final = 200
 # Refusals that a form can be mended after; a missing target is the one 404 among them.
 _MENDABLE: Final = (400, 404, 409)
 
@@ -85,11 +100,41 @@ def create_schedule() -> Response:
 
 
 def _first_values() -> Values:
-    source = request.args.get("from")
+    source, chat = request.args.get("from"), request.args.get("chat") or ""
     if source is None:
-        return {**blank_values(viewer_zone()), "target_node_id": _first_node_id()}
+        kind = TargetKind.CHAT if chat else TargetKind.NODE
+        return {
+            **blank_values(viewer_zone()),
+            **blank_beside(kind, suggested_end(g.now, viewer_zone())),
+            "target_node_id": _first_node_id(),
+            "target_chat_id": chat,
+        }
     schedule = queries.find_schedule(db.session(), reached_networks(), source)
-    return {**values_of(schedule), "name": f"{schedule.name} (copy)"[:120]}
+    if is_secret(schedule):
+        raise AppError("permission_denied")
+    return {
+        **values_of(schedule),
+        **blank_beside(schedule.target_kind, suggested_end(g.now, schedule.timezone)),
+        **_authority_of(schedule),
+        "name": f"{schedule.name} (copy)"[:120],
+    }
+
+
+def _authority_of(schedule: Schedule) -> Values:
+    """What the fields of authority show of a schedule of a chat that is to be copied."""
+    if schedule.target_kind is not TargetKind.CHAT:
+        return {}
+    found: Values = {
+        "target_chat_id": schedule.target_id,
+        "chat_failure_threshold": ""
+        if schedule.failure_threshold is None
+        else str(schedule.failure_threshold),
+    }
+    row = row_of_workload(db.session(), schedule, current_actor(), g.now)
+    if row is None:
+        return found
+    choice = choice_of_policy(row.mandate.policy)
+    return found | (choice if choice["authority"] != OTHER else {})
 
 
 def _first_node_id() -> str:
@@ -106,6 +151,15 @@ def _write_new(form: ScheduleForm) -> Writing:
 
 
 def _create(writing: Writing) -> Saved:
+    if writing.form.is_chat:
+        chat_body = writing.form.chat_body()
+        return operations.create_for_chat(
+            current_actor(),
+            chat_body["chat_id"],
+            lambda: parse(NewChatSchedule, chat_body),
+            request_key=check_key(writing.form.idempotency_key.data or None),
+            now=g.now,
+        )
     body = writing.form.body()
     return operations.create(
         current_actor(),
@@ -172,27 +226,35 @@ def save_schedule(schedule_id: str) -> Response:
 
 def _editable(schedule_id: str) -> Schedule:
     schedule = queries.find_schedule(db.session(), reached_networks(), schedule_id)
-    demand(current_actor(), Verb.EDIT_SCHEDULE, Facts(schedule.network_pk, schedule.sponsor_pk))
-    if schedule.status in (ScheduleStatus.COMPLETED, ScheduleStatus.CANCELLED, ScheduleStatus.PROPOSED):
+    demand(current_actor(), Verb.EDIT_SCHEDULE, facts_of(schedule))
+    ended = {ScheduleStatus.CANCELLED} | ({ScheduleStatus.COMPLETED} if not is_chat(schedule) else set())
+    if schedule.status in ended:
         raise AppError(f"schedule_{schedule.status.value}")
+    if schedule.status is ScheduleStatus.PROPOSED and schedule.sponsor_pk != current_actor().user_pk:
+        raise AppError("permission_denied")
     return schedule
 
 
 def _write_edit(schedule_id: str, form: ScheduleForm) -> Writing:
     schedule = queries.find_schedule(db.session(), reached_networks(), schedule_id)
+    if is_secret(schedule):
+        raise AppError("permission_denied")
     subject = Subject(schedule.network_pk, schedule.sponsor_pk, schedule)
+    form.target_kind.data = schedule.target_kind.value
+    if is_chat(schedule):
+        form.target_chat_id.data = schedule.target_id
     return Writing(form, subject, f"/schedules/{schedule_id}/edit")
 
 
 def _save(writing: Writing) -> Response:
     schedule = _standing(writing)
     schedule_id, sponsor_pk, revision = schedule.schedule_id, schedule.sponsor_pk, schedule.revision
-    body = writing.form.changes(values_of(schedule))
+    body, chat = writing.form.changes(values_of(schedule)), is_chat(schedule)
     try:
         saved = operations.edit(
             current_actor(),
             schedule_id,
-            lambda: parse(ScheduleChanges, body),
+            lambda: parse(ChatScheduleChanges if chat else ScheduleChanges, body),
             revision=lambda: _revision(writing.form),
             now=g.now,
         )
@@ -249,11 +311,12 @@ def _refused(writing: Writing, refusal: AppError) -> Response:
 def _problems(writing: Writing) -> list[AppError]:
     """Everything that is wrong with what was typed, not only the first thing."""
     body = writing.form.body()
+    shape = NewChatSchedule if writing.form.is_chat else NewSchedule
     found: list[AppError] = []
     try:
-        NewSchedule.model_validate(body)
+        shape.model_validate(writing.form.chat_body() if writing.form.is_chat else body)
     except ValidationError as error:
-        found += refusals_of(NewSchedule, error)
+        found += refusals_of(shape, error)
     try:
         read_timetable(body["schedule"], body["timezone"], previous=writing.subject.timetable, now=g.now)
     except AppError as error:
@@ -304,9 +367,8 @@ def _settle(writing: Writing) -> Response:
         return _conflict(writing)
     values = _differences(writing).settled(_picks())
     saved = values_of(schedule)
-    writing = writing._replace(
-        form=ScheduleForm(data={**values, "revision": str(schedule.revision), "seen": pack(saved)})
-    )
+    form = ScheduleForm(data={**values, "revision": str(schedule.revision), "seen": pack(saved)})
+    writing = _write_edit(schedule.schedule_id, form)
     if request.form["settle"] == "form":
         return page(_FORM, _REGIONS, **_context(writing))
     return _save(writing)
@@ -328,6 +390,12 @@ def _picks() -> dict[str, Side]:
 def _context(writing: Writing, extra: list[str] | None = None) -> dict[str, Any]:
     form, nodes = writing.form, _nodes(writing)
     form.target_node_id.choices = _node_choices(writing, nodes)
+    form.target_chat_id.choices = _chat_choices(writing)
+    form.nodes.choices = [SelectChoice(view.node.node_id, view.node.alias) for view in nodes]
+    form.model.choices = [
+        SelectChoice("", f"the default, {model_words(profiles.default_name())}"),
+        *model_choices(profiles.all_profiles(), form.model.data),
+    ]
     return {
         "form": form,
         "action": writing.action,
@@ -339,6 +407,7 @@ def _context(writing: Writing, extra: list[str] | None = None) -> dict[str, Any]
         "ask_turn": happens_twice(form.run_at.data or "", form.timezone.data or ""),
         "becomes_sponsor": writing.subject.sponsor_pk != current_actor().user_pk,
         "has_nodes": bool(nodes),
+        "has_chats": bool(form.target_chat_id.choices),
         "now": g.now,
     }
 
@@ -366,6 +435,23 @@ def _node_choices(writing: Writing, nodes: list[NodeView]) -> list[SelectChoice]
         alias = writing.schedule.target_alias if writing.schedule is not None else chosen
         choices.insert(0, SelectChoice(chosen, f"{alias} (gone)"))
     return choices if chosen else [SelectChoice("", "Choose a node"), *choices]
+
+
+def _chat_choices(writing: Writing) -> list[SelectChoice]:
+    """The viewer's own chats; the first choice is none while none is chosen."""
+    own = list_chats(
+        db.session(),
+        current_actor(),
+        [writing.subject.network_pk],
+        PageRequest(_MOST_CHATS),
+        archived=False,
+        only_own=True,
+    )
+    choices = [SelectChoice(view.chat.chat_id, view.chat.title) for view in own.rows]
+    chosen = writing.form.target_chat_id.data or ""
+    if chosen and chosen not in {choice.value for choice in choices}:
+        choices.insert(0, SelectChoice(chosen, "a chat that is archived, or not yours"))
+    return choices if chosen or not choices else [SelectChoice("", "Choose a chat"), *choices]
 
 
 def _presence(view: NodeView) -> str:

@@ -16,8 +16,10 @@ from webapp.html.forms.schedule import ScheduleForm, Values
 from webapp.scheduling import queries
 from webapp.scheduling.drafts import draft_checks
 from webapp.scheduling.edit import check_bounds, read_timetable
+from webapp.scheduling.lifecycle import TargetKind
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.policy import Check
+from webapp.scheduling.target import target_for
 from webapp.timetable import Plan, Timetable, clock_changes, sentence, upcoming
 
 SLOTS_SHOWN: Final = 5
@@ -67,7 +69,7 @@ def preview_of(
 ) -> Preview:
     """What would happen if the form were saved as it stands; what cannot be read yet is said instead."""
     body = form.body()
-    items = tuple(check_lines(_checks(session, body, subject, now=now)))
+    items = tuple(check_lines(_checks(session, form, subject, now=now)))
     try:
         timetable, zone = read_timetable(
             body["schedule"], body["timezone"], previous=subject.timetable, now=now
@@ -87,12 +89,22 @@ def preview_of(
     )
 
 
-def _checks(session: Session, body: Values, subject: Subject, *, now: datetime) -> list[Check]:
-    target_id = body["target_node_id"]
-    checks = draft_checks(session, subject.network_pk, target_id, subject.sponsor_pk, now=now)
+def _checks(session: Session, form: ScheduleForm, subject: Subject, *, now: datetime) -> list[Check]:
+    kind = TargetKind.CHAT if form.is_chat else TargetKind.NODE
+    target_id = (form.target_chat_id.data if form.is_chat else form.target_node_id.data) or ""
+    checks = draft_checks(
+        session,
+        subject.network_pk,
+        target_id,
+        subject.sponsor_pk,
+        kind=kind,
+        model=(form.model.data or None) if form.is_chat else None,
+        now=now,
+    )
     if not target_id:
-        # Nothing is wrong with a node that was not chosen yet.
-        checks = [check for check in checks if not check.code.startswith("target_")]
+        # Nothing is wrong with a target that was not chosen yet.
+        missing = target_for(kind).missing_code
+        checks = [check for check in checks if check.code != missing and not check.code.startswith("target_")]
     if subject.schedule is None:
         return checks
     state = queries.admission(session, subject.schedule, now=now).checks[0]

@@ -81,7 +81,9 @@ def current_shell() -> Shell:
         csrf_token=sessions.csrf_token(),
         zone_data_version=ZONE_DATA_VERSION,
         events_seen=g.get("events_seen"),
-        attention_count=count_needs(db.session(), [place.network_pk], now=g.now) if place else 0,
+        attention_count=count_needs(db.session(), [place.network_pk], person.actor, now=g.now)
+        if place
+        else 0,
         approvals_count=count_pending(db.session(), person.actor),
     )
 

@@ -24,18 +24,26 @@ class Draft:
     target_kind: TargetKind
     target_pk: int
     sponsor_pk: int
+    # The profile of the model, for a chat; None = the default one.
+    model: str | None = None
     id: int = _NOBODY
 
 
 def draft_checks(
-    session: Session, network_pk: int, target_id: str, sponsor_pk: int, *, now: datetime
+    session: Session,
+    network_pk: int,
+    target_id: str,
+    sponsor_pk: int,
+    *,
+    kind: TargetKind = TargetKind.NODE,
+    model: str | None = None,
+    now: datetime,
 ) -> list[policy.Check]:
     """Every question of admission for a schedule at this target (public id), acting for this sponsor.
 
     Its mandate is made when it is saved, so nothing is asked about one.
     """
-    kind = TargetKind.NODE
     target_pk = target_for(kind).find(session, network_pk, target_id) if target_id else None
-    draft = Draft(network_pk, kind, target_pk or _NOBODY, sponsor_pk)
+    draft = Draft(network_pk, kind, target_pk or _NOBODY, sponsor_pk, model)
     facts = load_admission(session, [draft], load_targets(session, [draft]), mandates=False, now=now)
     return policy.admission_checks(facts[draft.id])

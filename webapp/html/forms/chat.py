@@ -10,7 +10,7 @@ from wtforms.fields import SelectChoice  # type: ignore[attr-defined] # the stub
 from webapp.chat.bodies import MAX_TEXT, MAX_TITLE
 from webapp.chat.rules import DEFAULT_TITLE
 from webapp.config import ECHO, ModelProfile
-from webapp.html.forms.schedule import plain_newlines, trimmed
+from webapp.html.forms.texts import plain_newlines, trimmed
 
 _FIRST_WORDS = 60
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from wtforms import Form, StringField
 
-from webapp.html.forms.schedule import LocalField, instant_of_local, local_of_instant, trimmed
+from webapp.html.forms.schedule import LocalField, instant_of_local, local_of_instant
+from webapp.html.forms.texts import trimmed
 from webapp.scheduling.fields import MAX_REASON
 from webapp.scheduling.lifecycle import ScheduleStatus
 from webapp.scheduling.models import Schedule

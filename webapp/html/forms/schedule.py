@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from wtforms import (
-    Form,
     HiddenField,
     RadioField,
     SelectField,
@@ -25,13 +24,17 @@ from wtforms.fields import SelectChoice  # type: ignore[attr-defined] # the stub
 from wtforms.widgets import DateTimeLocalInput
 
 from webapp.errors import AppError
+from webapp.html.forms.authority import ASK, AuthorityFields
+from webapp.html.forms.texts import plain_newlines, trimmed, whole_number
 from webapp.scheduling.edit import PRIORITY_RANK
 from webapp.scheduling.fields import (
     DEFAULT_CATCH_UP_LIMIT,
+    DEFAULT_CHAT_THRESHOLD,
     DEFAULT_GRACE_SECONDS,
     DEFAULT_NODE_THRESHOLD,
     MAX_TEXT,
 )
+from webapp.scheduling.lifecycle import TargetKind
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.queries import plan_for
 from webapp.timetable import Cron, Daily, Interval, Once, Timetable, TimetableError, Weekly, parse_timetable
@@ -64,27 +67,39 @@ _TEXTS: Final = (
     "priority",
     "misfire_policy",
     "overlap_policy",
+    "model",
 )
 _NUMBERS: Final = ("max_runs", "catch_up_limit", "failure_threshold")
 _SPANS: Final = ("misfire_grace_seconds", "ttl_seconds", "max_run_seconds")
 # The field beside which a refusal is shown, where it has another name than the key.
 _SHOWN_AT: Final = {"every_seconds": "every"}
+_SHOWN_AT_OF_CHAT: Final = _SHOWN_AT | {
+    "prompt": "task",
+    "chat_id": "target_chat_id",
+    "policy": "authority",
+    "expires_at": "mandate_expires_at",
+}
+# What only one kind of target knows.
+_OF_NODES: Final = frozenset({"target_node_id", "priority", "ttl_seconds"})
+_OF_CHATS: Final = frozenset({"model"})
+# Asked once, when a schedule of a chat is created; afterwards they are its mandate's.
+_BESIDE: Final = (
+    "target_kind",
+    "target_chat_id",
+    "authority",
+    "operations",
+    "nodes",
+    "limit_runs",
+    "limit_tokens",
+    "mandate_expires_at",
+    "chat_failure_threshold",
+)
 
-_WHOLE: Final = re.compile(r"-?[0-9]{1,15}", re.ASCII)
 _SPAN: Final = re.compile(
     r"([0-9]{1,9})\s*(?:(s|sec|seconds?)|(m|min|minutes?)|(h|hours?)|(d|days?))?", re.ASCII | re.IGNORECASE
 )
 _SPAN_UNITS: Final = (1, 60, 3600, 86_400)
 _SHORT_TIME: Final = re.compile(r"[0-9]:[0-5][0-9]", re.ASCII)
-
-
-def trimmed(text: str | None) -> str:
-    return (text or "").strip()
-
-
-def plain_newlines(text: str | None) -> str:
-    """Trimmed, and with one character for each line break: browsers send two, whatever was typed."""
-    return (text or "").replace("\r\n", "\n").strip()
 
 
 def _padded_time(text: str | None) -> str:
@@ -99,11 +114,22 @@ class LocalField(StringField):
     widget = DateTimeLocalInput()
 
 
-class ScheduleForm(Form):
-    """Everything that a person can say about a schedule."""
+class ScheduleForm(AuthorityFields):
+    """Everything that a person can say about a schedule, of a node or of a chat."""
 
     name = StringField("Name", filters=[trimmed], render_kw={"maxlength": 120, "autocomplete": "off"})
+    target_kind = RadioField(
+        "Aimed at", choices=[SelectChoice("node", "A node"), SelectChoice("chat", "A chat")]
+    )
     target_node_id = SelectField("Who does it", choices=[], validate_choice=False)
+    target_chat_id = SelectField("In which chat", choices=[], validate_choice=False)
+    model = SelectField("Answered by", choices=[], validate_choice=False)
+    mandate_expires_at = LocalField("The mandate ends at", filters=[trimmed])
+    chat_failure_threshold = StringField(
+        "Stop after failures in a row",
+        filters=[trimmed],
+        render_kw={"inputmode": "numeric", "autocomplete": "off"},
+    )
     task = TextAreaField(
         "What to do", filters=[plain_newlines], render_kw={"rows": 5, "maxlength": MAX_TEXT * 2}
     )
@@ -190,17 +216,48 @@ class ScheduleForm(Form):
         found = {name: _text(self[name].data) for name in VALUE_FIELDS if name != "weekdays"}
         return found | {"weekdays": sorted(set(self.weekdays.data or []))}
 
+    @property
+    def is_chat(self) -> bool:
+        """Whether it speaks into a chat."""
+        return bool(self.target_kind.data == TargetKind.CHAT.value)
+
+    def chat_body(self) -> Values:
+        """The same keys and types as the JSON body of a new schedule of a chat."""
+        body = self.body()
+        name, prompt = body.pop("name"), body.pop("task")
+        more = {"name": name} if name else {}
+        threshold = self.chat_failure_threshold.data if self.is_new else self.failure_threshold.data
+        return (
+            body
+            | more
+            | {
+                "chat_id": self.target_chat_id.data or "",
+                "prompt": prompt,
+                "policy": self.policy(),
+                "expires_at": instant_of_local(self.mandate_expires_at.data or "", self.timezone.data or ""),
+                "failure_threshold": whole_number(threshold or ""),
+            }
+        )
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it writes a schedule that does not exist yet."""
+        return not self.revision.data
+
     def body(self) -> Values:
-        """The same keys and types as the JSON body of a new schedule."""
+        """The same keys and types as the JSON body of a new schedule; of a chat's, what it shares with it."""
         typed = self.values()
-        return {
+        left_out = _OF_NODES if self.is_chat else _OF_CHATS
+        body = {
             **{name: typed[name] for name in _TEXTS},
+            "model": typed["model"] or None,
             **{name: whole_number(typed[name]) for name in _NUMBERS},
             **{name: seconds_of_span(typed[name]) for name in _SPANS},
             **{name: instant_of_local(typed[name], typed["timezone"]) for name in _LOCAL},
             "timezone": typed["timezone"],
             "schedule": timetable_of(typed),
         }
+        return {name: value for name, value in body.items() if name not in left_out}
 
     def changes(self, stored: Values) -> Values:
         """The part of the body in which the form differs from `stored`, the values it was filled with.
@@ -229,11 +286,14 @@ class ScheduleForm(Form):
         return loose
 
     def _shown_at(self, refusal: AppError) -> str | None:
-        field = _SHOWN_AT.get(refusal.field or "", refusal.field or "")
+        named = refusal.field or ""
+        field = (_SHOWN_AT_OF_CHAT if self.is_chat and self.is_new else _SHOWN_AT).get(named, named)
+        if field == "failure_threshold" and self.is_chat and self.is_new:
+            field = "chat_failure_threshold"
         if field == "schedule":
             # No slot is left: for a once its moment is to blame, else the end if there is one.
             field = "run_at" if self.type.data == "once" else "ends_at" if self.ends_at.data else "type"
-        return field if field in VALUE_FIELDS else None
+        return field if field in VALUE_FIELDS or field in _BESIDE else None
 
 
 VALUE_FIELDS: Final = (*_TEXTS, *_WHEN, "timezone", *_LOCAL, *_NUMBERS, *_SPANS)
@@ -244,13 +304,6 @@ def _text(value: object) -> str:
 
 
 # --- From text to values -----------------------------------------------------------------------------------
-
-
-def whole_number(text: str) -> int | str | None:
-    """A whole number; nothing is None; anything else stays as it was typed, to be refused."""
-    if not text:
-        return None
-    return int(text) if _WHOLE.fullmatch(text) else text
 
 
 def seconds_of_span(text: str) -> int | str | None:
@@ -389,6 +442,16 @@ def blank_values(timezone: str) -> Values:
     }
 
 
+def blank_beside(kind: TargetKind, mandate_expires_at: str) -> Values:
+    """The same for what is asked only once: what it is aimed at, and on what authority."""
+    return {
+        "target_kind": kind.value,
+        "authority": ASK,
+        "mandate_expires_at": mandate_expires_at,
+        "chat_failure_threshold": str(DEFAULT_CHAT_THRESHOLD),
+    }
+
+
 def values_of(schedule: Schedule) -> Values:
     """What the form shows of a schedule that exists; a timetable that cannot be read is left at the usual."""
     plan = plan_for(schedule)
@@ -398,7 +461,8 @@ def values_of(schedule: Schedule) -> Values:
         **(values_of_timetable(plan.timetable, schedule.timezone) if plan is not None else {}),
         "name": schedule.name,
         "task": schedule.text.body,
-        "target_node_id": schedule.target_id,
+        "target_node_id": schedule.target_id if schedule.target_kind is TargetKind.NODE else "",
+        "model": schedule.model or "",
         "priority": priority,
         "misfire_policy": schedule.misfire_policy.value,
         "overlap_policy": schedule.overlap_policy.value,
