@@ -15,6 +15,7 @@ from flask import Flask
 
 from tests.api import test_runs, test_schedules
 from tests.api.house import TASKS, House
+from tests.chat.scene import Scene
 from webapp.api.openapi import CALLS, OVERRIDES
 from webapp.errors import ERRORS
 from webapp.web.openapi import Call, Incomplete, document, path_of
@@ -137,9 +138,16 @@ def test_a_route_that_is_not_described_is_noticed(app: Flask) -> None:
 
 def test_every_call_that_reads_answers_as_described(house: House) -> None:
     """Those that take a body are called by test_bad_input.py; here are all others but the streams."""
-    schedule_id = house.create()["schedule_id"]
+    schedule = house.create()
+    schedule_id = schedule["schedule_id"]
     run = house.do("alice", schedule_id, "run-now").part("run", 202)
     house.serve()
+    scene = Scene(house)
+    chat_id = scene.chat()
+    order = {"chat_id": chat_id, "prompt": "What is new?", "timezone": "UTC"}
+    order["schedule"] = {"kind": "cron", "cron": "0 * * * *"}
+    key = {"Idempotency-Key": "order"}
+    task = house.call("alice", "POST", "/api/chat-tasks", order, headers=key).part("task", 201)
     token = house.call("alice", "POST", "/api/tokens", {}).part("token", 201)
     ids = {
         "schedule_id": schedule_id,
@@ -149,6 +157,10 @@ def test_every_call_that_reads_answers_as_described(house: House) -> None:
         "network_id": house.cast.network.network_id,
         "user_id": house.cast.bob.user_id,
         "token_id": token["token_id"],
+        "chat_id": chat_id,
+        "turn_id": scene.post(chat_id)["turn_id"],
+        "short_id": task["id"],
+        "mandate_id": schedule["mandate_id"],
     }
     called = set()
     for route in sorted(routes(house.app), key=lambda route: "DELETE" in route.methods):
@@ -162,7 +174,7 @@ def test_every_call_that_reads_answers_as_described(house: House) -> None:
         answer = house.call(who, method, path_of(route.rule).format(**ids))
         assert answer.status in call.answers, (route.endpoint, answer.json)
         called.add(route.endpoint)
-    assert len(called) >= 20
+    assert len(called) >= 30
 
 
 def test_what_a_model_cannot_say_is_said_by_hand_for_fields_that_exist(app: Flask) -> None:
