@@ -120,6 +120,19 @@ class Parlour(Stage):
     def fail(self, hold: Hold, code: str = "model_failed") -> None:
         execution.fail(hold, code, "It did not work.", now=self.clock.now())
 
+    def end_badly(self, hold: Hold) -> None:
+        """The model fails for good, at a request of the turn; a turn that was asked to stop does that instead."""
+        now = self.clock.now()
+        if execution.request_sent(hold, "[]", most_input_tokens=10, now=now) is not None:
+            execution.request_failed(
+                hold,
+                code="model_failed",
+                message="It did not work.",
+                transient=False,
+                retry_after_seconds=None,
+                now=now,
+            )
+
     def talk(self, most: int = 20) -> int:
         """Take up and answer every turn that there is; returns how many."""
         for done in range(most):
