@@ -80,4 +80,4 @@ def _write(tx: Tx) -> None:
         rows = [
             {"network_pk": network_pk, "seq": first + place, **entry} for place, entry in enumerate(entries)
         ]
-        tx.session.execute(insert(AuditEntry), rows)
+        tx.session.connection().execute(insert(cast(Table, AuditEntry.__table__)), rows)

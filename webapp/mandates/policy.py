@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from webapp.errors import AppError
 from webapp.mandates.lifecycle import MandateState
@@ -215,9 +215,8 @@ def _limited(new: int | None, old: int | None) -> bool:
     return old is None or (new is not None and new <= old)
 
 
-@dataclass(frozen=True)
-class MandateFacts:
-    """A mandate as admission sees it. Keys are database keys; instants UTC."""
+class MandateFacts(NamedTuple):
+    """A mandate as admission sees it. Keys are database keys; instants UTC. Thousands are made for a herd."""
 
     pk: int
     mandate_id: str

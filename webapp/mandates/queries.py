@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -19,6 +18,7 @@ from webapp.store.paging import Page, PageRequest, newest_first
 
 EXPIRES_SOON = timedelta(days=14)
 
+# In the order of the fields of `MandateFacts`.
 _COLUMNS = (
     Mandate.id,
     Mandate.mandate_id,
@@ -27,7 +27,7 @@ _COLUMNS = (
     Mandate.workload,
     Mandate.state,
     Mandate.revision,
-    Mandate.confirmed_at,
+    Mandate.confirmed_at.is_not(None),
     Mandate.expires_at,
     Mandate.policy,
     Mandate.max_runs,
@@ -41,31 +41,27 @@ def load_facts(session: Session, mandate_pks: Collection[int]) -> dict[int, Mand
     """What admission must know of these mandates, in one statement; one that is not there is missing."""
     if not mandate_pks:
         return {}
-    rows = session.execute(select(*_COLUMNS).where(Mandate.id.in_(mandate_pks))).all()
-    return {row.id: _facts(row) for row in rows}
+    rows = session.execute(select(*_COLUMNS).where(Mandate.id.in_(mandate_pks)))
+    return {row[0]: MandateFacts._make(row) for row in rows}
 
 
 def facts_of(mandate: Mandate) -> MandateFacts:
     """The same of a mandate that is loaded."""
-    return _facts(mandate)
-
-
-def _facts(row: Any) -> MandateFacts:
     return MandateFacts(
-        pk=row.id,
-        mandate_id=row.mandate_id,
-        network_pk=row.network_pk,
-        subject_pk=row.subject_pk,
-        workload=row.workload,
-        state=row.state,
-        revision=row.revision,
-        confirmed=row.confirmed_at is not None,
-        expires_at=row.expires_at,
-        policy=row.policy,
-        max_runs=row.max_runs,
-        used_runs=row.used_runs,
-        max_tokens=row.max_tokens,
-        used_tokens=row.used_tokens,
+        pk=mandate.id,
+        mandate_id=mandate.mandate_id,
+        network_pk=mandate.network_pk,
+        subject_pk=mandate.subject_pk,
+        workload=mandate.workload,
+        state=mandate.state,
+        revision=mandate.revision,
+        confirmed=mandate.confirmed_at is not None,
+        expires_at=mandate.expires_at,
+        policy=mandate.policy,
+        max_runs=mandate.max_runs,
+        used_runs=mandate.used_runs,
+        max_tokens=mandate.max_tokens,
+        used_tokens=mandate.used_tokens,
     )
 
 

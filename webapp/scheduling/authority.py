@@ -191,7 +191,7 @@ def as_if_mended(
     if what is Mending.NOTHING or person is None:
         return admission
     if what is Mending.RESTORE and mandate is not None:
-        after = replace(mandate, state=MandateState.ACTIVE, confirmed=True)
+        after = mandate._replace(state=MandateState.ACTIVE, confirmed=True)
     else:
         after = MandateFacts(
             pk=0,
