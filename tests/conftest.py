@@ -67,11 +67,10 @@ def _is_spare(node_id: str) -> bool:
 @pytest.fixture(scope="session")
 def databases() -> Iterator[DatabaseSource]:
     """Fresh databases by engine; the cluster starts when first wanted and stops with the session."""
-    with ExitStack() as running:
-        files = TemporaryDirectory(prefix="carillon-files-", dir=scratch_folder())
+    with ExitStack() as running, TemporaryDirectory(prefix="carillon-files-", dir=scratch_folder()) as files:
         yield DatabaseSource(
             {
-                "sqlite": lambda: SqliteDatabases(Path(running.enter_context(files))),
+                "sqlite": lambda: SqliteDatabases(Path(files)),
                 "postgresql": lambda: PostgresqlDatabases(running.enter_context(throwaway_cluster())),
             }
         )
