@@ -9,9 +9,9 @@ from sqlalchemy import select
 from tests.html.browsing import Browser, House
 from tests.html.test_chats import begin, work
 from webapp.errors import sentence_of
+from webapp.ids import turn_id_of_run
 from webapp.scheduling.models import Run, Schedule
 from webapp.store import reading
-from webapp.targets.conversation import turn_id_of_run
 
 WORDS = "Read the swordfish papers and tell me what matters."
 

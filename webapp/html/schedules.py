@@ -336,7 +336,10 @@ def cancel_schedule(schedule_id: str) -> Response:
 @access(SignedIn, verb=Verb.EDIT_SCHEDULE)
 def ask_confirm(schedule_id: str) -> Response:
     """What an agent proposed, word for word, before somebody stands behind it."""
-    return page("schedules/confirm.html", **_proposal_context(_find_for(schedule_id, Verb.EDIT_SCHEDULE)))
+    schedule = _find_for(schedule_id, Verb.EDIT_SCHEDULE)
+    if schedule.sponsor_pk != current_actor().user_pk:
+        raise AppError("permission_denied")
+    return page("schedules/confirm.html", **_proposal_context(schedule))
 
 
 @blueprint.post("/<schedule_id>/confirm")
