@@ -98,7 +98,15 @@ def _remember(answer: dict[str, Any], values: dict[str, str]) -> None:
     if isinstance(token, dict):
         values["TOKEN_ID"] = token["token_id"]
     if isinstance(answer.get("turn"), dict):
-        _wait_for_turn(values)
+        _wait_for_turn(values, "queued", "running")
+    if isinstance(answer.get("approval"), dict):
+        values["TURN"] = answer["approval"]["turn_id"]
+        _wait_for_turn(values, "queued", "running", "waiting_for_action")
+    for part in (answer.get("schedule"), answer.get("mandate")):
+        if isinstance(part, dict):
+            values["MANDATE"] = part["mandate_id"]
+    for schedule in answer.get("schedules", [])[:1]:
+        values["PROPOSAL"] = schedule["schedule_id"]
     for approval in answer.get("approvals", [])[:1]:
         values["APPROVAL"] = approval["approval_id"]
     for item in answer.get("items", [])[:1]:
@@ -107,14 +115,14 @@ def _remember(answer: dict[str, Any], values: dict[str, str]) -> None:
         values["NETWORK"] = network["network_id"]
 
 
-def _wait_for_turn(values: dict[str, str]) -> None:
+def _wait_for_turn(values: dict[str, str], *while_it_is: str) -> None:
     """The examples that follow speak of what the worker made of the turn."""
     name, _, token = values["AUTH"].partition(": ")
     call = urllib.request.Request(f"{values['CARILLON']}/api/turns/{values['TURN']}", headers={name: token})  # noqa: S310
     for _ in range(300):
         with urllib.request.urlopen(call) as response:  # noqa: S310 - our own server
             turn = json.load(response)["turn"]
-        if turn["status"] not in ("queued", "running"):
+        if turn["status"] not in while_it_is:
             return
         time.sleep(0.1)
     raise RuntimeError("the worker does not take up the turn")
