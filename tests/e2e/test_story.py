@@ -44,7 +44,7 @@ def test_a_standing_order_from_the_set_up_link_to_its_end(
         _pause_lets_nothing_ring(site, schedule)
         _rings_by_hand(schedule)
         _ends_for_good(schedule)
-    _doctor_finds_nothing(site)
+    doctor_finds_nothing(site)
 
 
 def _node_is_heard(page: Page, *, live: bool) -> None:
@@ -121,7 +121,7 @@ def _ends_for_good(schedule: SchedulePage) -> None:
     )
 
 
-def _doctor_finds_nothing(site: Site) -> None:
+def doctor_finds_nothing(site: Site) -> None:
     from webapp import create_app
 
     app = create_app(config_for(site.database_url), site.clock)
