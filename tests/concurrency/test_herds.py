@@ -48,7 +48,7 @@ def test_after_a_day_asleep_every_slot_is_accounted_for_at_once(app: Flask, cloc
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """Without the hundreds of tracebacks that this test would write."""
+    """Without the many tracebacks that this test would write."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -56,7 +56,7 @@ def quiet() -> Iterator[None]:
 
 def test_schedules_that_cannot_be_handled_hold_nobody_up(app: Flask, clock: FrozenClock, quiet: None) -> None:
     with app.app_context():
-        _poison_and_healthy(app, clock, 150, 50, type_coerce({"v": 99, "type": "cron"}, JSON))
+        _poison_and_healthy(app, clock, 30, 10, type_coerce({"v": 99, "type": "cron"}, JSON))
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

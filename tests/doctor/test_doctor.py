@@ -377,18 +377,18 @@ def test_the_command_prints_what_it_finds_and_leaves_with_1(life: Life) -> None:
     assert life.served.schedule_id in result.output
 
 
-def test_a_hundred_thousand_runs_cost_seconds(stage: Stage) -> None:
+def test_twenty_thousand_runs_cost_a_second(stage: Stage) -> None:
     now = stage.clock.now()
     first = now.replace(minute=0) + HOUR
     ground = prepare_ground(now)
     keys = plant(ground, 200, every(60, first), now=now)
-    fill_history(keys, first, 500)
-    stage.clock.set(first + timedelta(minutes=499, seconds=30))
+    fill_history(keys, first, 100)
+    stage.clock.set(first + timedelta(minutes=99, seconds=30))
     began = process_time()
     assert examine() == []
-    assert process_time() - began < 5
+    assert process_time() - began < 1.5
     with reading() as session:
-        run = session.scalars(select(Run).where(Run.schedule_pk == keys[77])).all()[250]
+        run = session.scalars(select(Run).where(Run.schedule_pk == keys[77])).all()[50]
     do(delete(Run).where(Run.id == run.id))
     assert codes() == ["slot_without_run"]
 

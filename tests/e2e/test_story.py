@@ -34,6 +34,11 @@ EDITED_SLOT = datetime(2026, 11, 30, 8, 45, tzinfo=UTC)
 def test_a_standing_order_from_the_set_up_link_to_its_end(
     site: Site, page: Page, javascript: bool, tmp_path: Path
 ) -> None:
+    answer = page.goto("/healthz")
+    assert answer is not None
+    assert answer.status == 200
+    assert site.set_up_link is not None
+    assert site.set_up_link.startswith(site.url)
     door.set_up(page, site.set_up_link)
     token = nodes.register(page, "atlas")
     with example_node(site.url, token, tmp_path):
