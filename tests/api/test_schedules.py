@@ -59,6 +59,7 @@ def test_a_schedule_shows_the_fields_of_the_contract_and_no_others(house: House)
     assert sorted(view) == sorted(FIELDS)
     assert view.pop("schedule_id").startswith("sched_")
     assert len(view.pop("short_id")) == 6
+    assert view.pop("mandate_id").startswith("mand_")
     assert view == {
         "network_id": house.cast.network.network_id,
         "name": "Morning papers",
@@ -91,7 +92,6 @@ def test_a_schedule_shows_the_fields_of_the_contract_and_no_others(house: House)
         "consecutive_failures": 0,
         "revision": 1,
         "sponsor": "Alice",
-        "mandate_id": None,
         "created_at": "2026-11-30T08:12:00.000Z",
         "updated_at": "2026-11-30T08:12:00.000Z",
     }

@@ -26,13 +26,18 @@ CALLS: dict[str, tuple[str, str, Any]] = {
     "pause with a reason": ("POST", "/pause", {"reason": "holidays"}),
     "resume": ("POST", "/resume", NOTHING),
     "run now": ("POST", "/run-now", NOTHING),
+    "confirm": ("POST", "/confirm", NOTHING),
+    "reject": ("POST", "/reject", NOTHING),
     "cancel": ("POST", "/cancel", NOTHING),
     "delete": ("DELETE", "", NOTHING),
 }
 
+NOT_PROPOSED = {"confirm": (409, "not_proposed", 0), "reject": (409, "not_proposed", 0)}
+
 # state -> call -> (status of the answer, code or the state that follows, by how much the revision rises)
 TABLE: dict[str, dict[str, tuple[int, str, int]]] = {
     "active": {
+        **NOT_PROPOSED,
         "rename": (200, "active", 1),
         "new text": (200, "active", 1),
         "new timetable": (200, "active", 1),
@@ -47,6 +52,7 @@ TABLE: dict[str, dict[str, tuple[int, str, int]]] = {
         "delete": (200, "cancelled", 1),
     },
     "paused": {
+        **NOT_PROPOSED,
         "rename": (200, "paused", 1),
         "new text": (200, "paused", 1),
         "new timetable": (200, "paused", 1),
@@ -61,6 +67,7 @@ TABLE: dict[str, dict[str, tuple[int, str, int]]] = {
         "delete": (200, "cancelled", 1),
     },
     "needs_attention": {
+        **NOT_PROPOSED,
         "rename": (200, "needs_attention", 1),
         "new text": (200, "active", 2),
         "new timetable": (200, "active", 2),
@@ -76,14 +83,22 @@ TABLE: dict[str, dict[str, tuple[int, str, int]]] = {
     },
     "completed": {
         **dict.fromkeys(CALLS, (409, "schedule_completed", 0)),
+        **NOT_PROPOSED,
     },
     "cancelled": {
         **dict.fromkeys(CALLS, (409, "schedule_cancelled", 0)),
+        **NOT_PROPOSED,
         "cancel": (200, "cancelled", 0),
         "delete": (200, "cancelled", 0),
     },
     "proposed": {
         **dict.fromkeys(CALLS, (409, "schedule_proposed", 0)),
+        "rename": (200, "proposed", 1),
+        "new text": (200, "proposed", 1),
+        "new timetable": (200, "proposed", 1),
+        "nothing new": (200, "proposed", 0),
+        "confirm": (200, "active", 1),
+        "reject": (200, "cancelled", 1),
         "cancel": (200, "cancelled", 1),
         "delete": (200, "cancelled", 1),
     },
