@@ -214,8 +214,9 @@ class PlainRoom:
         self.archived = True
         for schedule in self.schedules:
             self._look_again(schedule)
+        for schedule in self.schedules:
+            self._take_back(schedule, "chat_archived")
         self.messages = 0
-        self._send_what_waits()
 
     def unarchive(self) -> None:
         self.archived = False

@@ -245,3 +245,15 @@ def test_a_turn_at_work_ends_after_its_chat_is_archived(parlour: Parlour) -> Non
     (turn,) = parlour.turns()
     assert turn.status in FINAL_TURN
     _assert_stopped(parlour, schedule, "chat_archived")
+
+
+def test_archiving_takes_back_a_run_by_hand_of_a_schedule_that_is_paused(parlour: Parlour) -> None:
+    schedule = parlour.prompt()
+    parlour.pause(schedule, parlour.bob)
+    parlour.run_now(schedule, parlour.bob)
+    parlour.archive()
+    assert [(run.status.value, run.error_code) for run in parlour.runs(schedule)] == [
+        ("cancelled", "chat_archived")
+    ]
+    assert parlour.take() is None
+    assert parlour.schedule(schedule).status is ScheduleStatus.PAUSED

@@ -27,7 +27,7 @@ from webapp.mandates import steps as mandates
 from webapp.scheduling import alerts, claim, deliver, reactions, settle
 from webapp.scheduling import steps as schedule_steps
 from webapp.scheduling.lifecycle import RunStatus, TargetKind, Trigger
-from webapp.scheduling.models import Run, Schedule
+from webapp.scheduling.models import STILL_OPEN, Run, Schedule
 from webapp.scheduling.settle import Outcome
 from webapp.scheduling.target import Dispatch, TargetFacts, WorkFacts
 from webapp.store.texts import WorkText
@@ -291,11 +291,16 @@ def before_chat_change(tx: Tx, chat_pk: int) -> None:
 
 
 def chat_changed(tx: Tx, chat_pk: int, now: datetime) -> None:
-    """A chat was archived: the active schedules that speak into it stop, in the same transaction."""
+    """A chat was archived: what speaks into it stops, and what nobody has begun is taken back, runs by hand too."""
     tx.session.flush()
     reactions.target_changed(tx, TargetKind.CHAT, chat_pk, now)
-    # A run by hand of a schedule that is not active waits on, and is refused like any other.
-    _offer(tx, chat_pk, now=now)
+    if tx.session.get_one(Chat, chat_pk).archived_at is None:
+        return
+    aims = select(Run.schedule_pk).join(Schedule, Schedule.id == Run.schedule_pk)
+    aims = aims.where(Schedule.target_kind == TargetKind.CHAT, Schedule.target_pk == chat_pk, STILL_OPEN)
+    for schedule_pk in sorted(set(tx.session.scalars(aims))):
+        schedule = schedule_steps.load_locked(tx, schedule_pk)
+        schedule_steps.withdraw(tx, schedule, "chat_archived", actor=schedule_steps.WORKER, now=now)
 
 
 def approval_unanswered(tx: Tx, approval: Approval, now: datetime) -> None:
