@@ -391,7 +391,7 @@ def leave_active(
 
 
 def stop(tx: Tx, schedule: Schedule, code: str, *, now: datetime) -> None:
-    """Stop an active schedule because it needs a person; `code` says why."""
+    """Stop a schedule because it needs a person; `code` says why."""
     leave_active(tx, schedule, ScheduleStatus.NEEDS_ATTENTION, reason=code, actor=WORKER, now=now)
 
 
@@ -502,7 +502,7 @@ def _end_once(tx: Tx, schedule: Schedule, run: Run, *, too_often: bool, now: dat
     if refused in policy.AUTHORITY or too_often:
         reason = refused if refused in policy.AUTHORITY else "failure_threshold_reached"
         if schedule.status is not ScheduleStatus.NEEDS_ATTENTION:
-            change_status(tx, schedule, ScheduleStatus.NEEDS_ATTENTION, reason=reason, actor=WORKER, now=now)
+            stop(tx, schedule, reason, now=now)
         return
     change_status(tx, schedule, ScheduleStatus.COMPLETED, reason=run.error_code, actor=WORKER, now=now)
 
