@@ -173,6 +173,7 @@ def test_a_retry_passes_admission(scene: MandateScene) -> None:
     with pytest.raises(AppError) as refused:
         bridge.retry(stage.alice, task.task_id, now=scene.now)
     assert code_of(refused.value) == ("mandate_paused", 409)
+    assert scene.trail(scene.mandate(schedule))[-1] == ("mandate.deny", "Alice")
 
 
 # --- What an agent proposed ---

@@ -12,6 +12,7 @@ from enum import Enum
 
 from sqlalchemy import select
 
+from webapp.errors import AppError
 from webapp.identity.access import Actor, Facts, Verb, may
 from webapp.identity.models import User
 from webapp.mandates import steps as mandates
@@ -30,7 +31,7 @@ from webapp.mandates.queries import facts_of
 from webapp.scheduling.admission import mandate_refusal, workload_of
 from webapp.scheduling.lifecycle import TargetKind
 from webapp.scheduling.models import Run, Schedule
-from webapp.scheduling.policy import Admission
+from webapp.scheduling.policy import MANDATE_CODES, Admission
 from webapp.store.transaction import Tx
 
 # A mandate that lasted for a moment only is renewed for longer than that.
@@ -259,3 +260,11 @@ def note_denial(
         mandates.note_denial(
             tx, schedule.network_pk, schedule.mandate_id, code, actor=actor, now=now, **about
         )
+
+
+def note_refusal(
+    tx: Tx, schedule: Schedule, refused: AppError, run_id: str | None, *, actor: str, now: datetime
+) -> None:
+    """The same for a refusal of something that a person asked for, where the mandate is what refuses."""
+    if refused.code in MANDATE_CODES:
+        note_denial(tx, schedule, refused.code, actor=actor, run_id=run_id, now=now)

@@ -33,6 +33,7 @@ from webapp.scheduling.lifecycle import (
 from webapp.scheduling.models import Run, Schedule
 from webapp.scheduling.plans import is_once
 from webapp.scheduling.policy import Fate, Slots
+from webapp.scheduling.rights import check_revision, facts_about, lock_visible, refuse_ended
 from webapp.scheduling.target import target_for
 from webapp.store.transaction import Tx, operation
 from webapp.timetable import Interval, Plan, canonical_form
@@ -71,7 +72,7 @@ def create(
     request = _create_request(actor, network_pk, request_key, new, timetable, timezone)
     earlier = idempotency.claim(tx, request, schedule_id, now=now)
     if earlier is not None:
-        return _saved(tx, _lock(tx, actor, earlier), now=now)
+        return _saved(tx, lock_visible(tx, actor, earlier), now=now)
     target = target_for(TargetKind.NODE)
     target_pk = target.find(tx.session, network_pk, new.target_node_id)
     if target_pk is None:
@@ -133,7 +134,7 @@ def create_for_chat(
     )
     earlier = idempotency.claim(tx, request, schedule_id, now=now)
     if earlier is not None:
-        return _saved(tx, _lock(tx, actor, earlier), now=now)
+        return _saved(tx, lock_visible(tx, actor, earlier), now=now)
     # Locked, so that it cannot be archived unnoticed before this commits.
     target.reserve(tx, [chat_pk])
     chat = target.load(tx.session, [chat_pk])[chat_pk]
@@ -229,23 +230,28 @@ def edit(
     `schedule_completed`, `schedule_proposed`, `revision_conflict` (with `current_revision`), the codes of
     the fields, and those of a resume where the edit arms a completed schedule of a chat again.
     """
-    schedule = _lock(tx, actor, schedule_id)
+    schedule = lock_visible(tx, actor, schedule_id)
     verb = _verb_of_status(read_fields) if wants_status_alone else Verb.EDIT_SCHEDULE
     proposed = schedule.status is ScheduleStatus.PROPOSED and not wants_status_alone
-    demand(actor, verb, _facts(schedule, sponsor_alone=proposed))
+    demand(actor, verb, facts_about(schedule, sponsor_alone=proposed))
     # A new timetable arms a completed schedule of a chat again.
     rearmable = schedule.status is ScheduleStatus.COMPLETED and schedule.target_kind is TargetKind.CHAT
     if not proposed and (wants_status_alone or not rearmable):
-        _refuse_ended(schedule)
+        refuse_ended(schedule)
     seen = revision()
     if seen != schedule.revision:
         raise AppError("revision_conflict", current_revision=schedule.revision)
     changes = read_fields()
     apply_changes(
-        tx, schedule, actor, changes, may_resume=may(actor, Verb.RESUME_SCHEDULE, _facts(schedule)), now=now
+        tx,
+        schedule,
+        actor,
+        changes,
+        may_resume=may(actor, Verb.RESUME_SCHEDULE, facts_about(schedule)),
+        now=now,
     )
     if changes.has("status"):
-        _refuse_ended(schedule)
+        refuse_ended(schedule)
         _ask_for_status(tx, schedule, actor, changes.status, now=now)
     return _saved(tx, schedule, now=now)
 
@@ -263,7 +269,7 @@ def _ask_for_status(tx: Tx, schedule: Schedule, actor: Actor, status: str | None
     if status == "paused":
         _pause(tx, schedule, actor, PauseRequest(), keep=True, now=now)
     elif status == "active":
-        demand(actor, Verb.RESUME_SCHEDULE, _facts(schedule))
+        demand(actor, Verb.RESUME_SCHEDULE, facts_about(schedule))
         _resume(tx, schedule, actor, now=now)
     else:
         raise AppError("invalid_status", field="status")
@@ -287,10 +293,10 @@ def pause(
     Raises AppError: `schedule_not_found`, `permission_denied`, `schedule_cancelled`, `schedule_completed`,
     `schedule_proposed`, `invalid_reason`, `invalid_resume_at`.
     """
-    schedule = _lock(tx, actor, schedule_id)
-    demand(actor, Verb.PAUSE_SCHEDULE, _facts(schedule))
-    _refuse_ended(schedule)
-    _check_revision(schedule, revision())
+    schedule = lock_visible(tx, actor, schedule_id)
+    demand(actor, Verb.PAUSE_SCHEDULE, facts_about(schedule))
+    refuse_ended(schedule)
+    check_revision(schedule, revision())
     _pause(tx, schedule, actor, read_fields(), keep=False, now=now)
     return schedule
 
@@ -343,10 +349,10 @@ def resume(
     `schedule_proposed`, `schedule_has_no_future_occurrence`, `unreadable_timetable`, or the code of a
     permanent refusal of admission (409).
     """
-    schedule = _lock(tx, actor, schedule_id)
-    demand(actor, Verb.RESUME_SCHEDULE, _facts(schedule))
-    _refuse_ended(schedule)
-    _check_revision(schedule, revision())
+    schedule = lock_visible(tx, actor, schedule_id)
+    demand(actor, Verb.RESUME_SCHEDULE, facts_about(schedule))
+    refuse_ended(schedule)
+    check_revision(schedule, revision())
     _resume(tx, schedule, actor, now=now)
     return schedule
 
@@ -377,8 +383,8 @@ def confirm(
     Raises AppError: `schedule_not_found`, `permission_denied`, `not_proposed`, `revision_conflict`,
     `schedule_has_no_future_occurrence`, or the code of a permanent refusal of admission (409).
     """
-    schedule = _lock(tx, actor, schedule_id)
-    demand(actor, Verb.EDIT_SCHEDULE, _facts(schedule, sponsor_alone=True))
+    schedule = lock_visible(tx, actor, schedule_id)
+    demand(actor, Verb.EDIT_SCHEDULE, facts_about(schedule, sponsor_alone=True))
     _refuse_unless_proposed(schedule, revision)
     _resume(tx, schedule, actor, now=now)
     return schedule
@@ -397,8 +403,8 @@ def reject(
 
     Raises AppError: `schedule_not_found`, `permission_denied`, `not_proposed`, `revision_conflict`.
     """
-    schedule = _lock(tx, actor, schedule_id)
-    demand(actor, Verb.CANCEL_SCHEDULE, _facts(schedule))
+    schedule = lock_visible(tx, actor, schedule_id)
+    demand(actor, Verb.CANCEL_SCHEDULE, facts_about(schedule))
     _refuse_unless_proposed(schedule, revision)
     steps.leave_active(
         tx, schedule, ScheduleStatus.CANCELLED, reason="proposal_rejected", actor=actor.name, now=now
@@ -410,7 +416,7 @@ def _refuse_unless_proposed(schedule: Schedule, revision: Callable[[], int | Non
     seen = revision()
     if schedule.status is not ScheduleStatus.PROPOSED:
         raise AppError("not_proposed")
-    _check_revision(schedule, seen)
+    check_revision(schedule, seen)
 
 
 @operation
@@ -440,7 +446,7 @@ def resume_when_due(tx: Tx, schedule_pk: int, *, now: datetime) -> bool:
     if schedule.status is not ScheduleStatus.PAUSED or not due:
         return False
     person = steps.actor_of(tx, schedule.resume_by_pk, schedule.network_pk)
-    if person is None or not may(person, Verb.RESUME_SCHEDULE, _facts(schedule)):
+    if person is None or not may(person, Verb.RESUME_SCHEDULE, facts_about(schedule)):
         code: str | None = "resume_not_permitted"
     else:
         code = steps.resume_refusal(tx, schedule, now=now)
@@ -477,14 +483,14 @@ def cancel(
 
     Raises AppError: `schedule_not_found`, `permission_denied`, `schedule_completed`.
     """
-    schedule = _lock(tx, actor, schedule_id)
-    demand(actor, Verb.CANCEL_SCHEDULE, _facts(schedule))
+    schedule = lock_visible(tx, actor, schedule_id)
+    demand(actor, Verb.CANCEL_SCHEDULE, facts_about(schedule))
     if schedule.status is ScheduleStatus.COMPLETED:
         raise AppError("schedule_completed")
     seen = revision()
     if schedule.status is ScheduleStatus.CANCELLED:
         return schedule
-    _check_revision(schedule, seen)
+    check_revision(schedule, seen)
     steps.leave_active(tx, schedule, ScheduleStatus.CANCELLED, reason=None, actor=actor.name, now=now)
     at_work = [run for run in steps.open_runs(tx, schedule.id) if run.status is RunStatus.RUNNING]
     target_for(schedule.target_kind).ask_to_stop(tx, at_work, code="schedule_cancelled", now=now)
@@ -526,13 +532,13 @@ def _run_now(
     request_key: str | None,
     now: datetime,
 ) -> Run | AppError:
-    schedule = _lock(tx, actor, schedule_id)
-    demand(actor, Verb.RUN_SCHEDULE, _facts(schedule))
+    schedule = lock_visible(tx, actor, schedule_id)
+    demand(actor, Verb.RUN_SCHEDULE, facts_about(schedule))
     key = idempotency.check_key(request_key)
     request = Request(actor.user_pk, "schedule.run_now", key, {"schedule": schedule_id}) if key else None
     earlier = idempotency.find(tx, request)
     if earlier is None:
-        _refuse_ended(schedule)
+        refuse_ended(schedule)
     check_fields()
     if earlier is not None:
         return tx.session.scalars(select(Run).where(Run.run_id == earlier)).one()
@@ -555,8 +561,7 @@ def _run_now(
     if refused is not None:
         detail = {"code": refused.code, **refused.details}
         steps.record(tx, schedule, "schedule.run_now_refused", detail, actor=actor.name, now=now)
-        if refused.code in policy.MANDATE_CODES:
-            authority.note_denial(tx, schedule, refused.code, actor=actor.name, run_id=None, now=now)
+        authority.note_refusal(tx, schedule, refused, None, actor=actor.name, now=now)
         return refused
     run_id = manual_run_id(schedule_id, f"{actor.user_pk}:{key}" if key else new_id("req"))
     idempotency.claim(tx, request, run_id, now=now)
@@ -579,41 +584,6 @@ def _run_now(
 
 
 # --- What they share ---
-
-
-def _lock(tx: Tx, actor: Actor, schedule_id: str) -> Schedule:
-    """Lock a schedule that the actor may see. Raises AppError `schedule_not_found`."""
-    statement = select(Schedule.id).where(
-        Schedule.schedule_id == schedule_id, Schedule.network_pk.in_(actor.networks)
-    )
-    pk = tx.session.scalars(statement).one_or_none() if is_public_id(schedule_id) else None
-    if pk is None:
-        raise AppError("schedule_not_found")
-    return steps.lock_schedule(tx, pk)
-
-
-def _facts(schedule: Schedule, *, sponsor_alone: bool = False) -> Facts:
-    """`sponsor_alone`: what is asked about is the sponsor's own, as with everything in a chat."""
-    return Facts(
-        network_pk=schedule.network_pk,
-        sponsor_pk=schedule.sponsor_pk,
-        paused_by_pk=schedule.paused_by_pk,
-        private=sponsor_alone or schedule.target_kind is TargetKind.CHAT,
-    )
-
-
-def _refuse_ended(schedule: Schedule) -> None:
-    if schedule.status in (
-        ScheduleStatus.CANCELLED,
-        ScheduleStatus.COMPLETED,
-        ScheduleStatus.PROPOSED,
-    ):
-        raise AppError(f"schedule_{schedule.status.value}")
-
-
-def _check_revision(schedule: Schedule, seen: int | None) -> None:
-    if seen is not None and seen != schedule.revision:
-        raise AppError("revision_conflict", current_revision=schedule.revision)
 
 
 def _saved(tx: Tx, schedule: Schedule, *, now: datetime) -> Saved:

@@ -29,9 +29,10 @@ from webapp.nodes.lifecycle import (
     TaskStatus,
 )
 from webapp.nodes.models import Node, NodePresence, Task
-from webapp.scheduling import settle
+from webapp.scheduling import authority, settle
 from webapp.scheduling import steps as schedule_steps
 from webapp.scheduling.deliver import retry as retry_run
+from webapp.scheduling.deliver import retry_refusal
 from webapp.scheduling.lifecycle import RunStatus, WaitReason
 from webapp.scheduling.models import Run, Schedule
 from webapp.scheduling.settle import Outcome
@@ -386,15 +387,24 @@ def cancel(tx: Tx, actor: Actor, task_id: str, *, now: datetime) -> Task:
     return task
 
 
-@operation
-def retry(tx: Tx, actor: Actor, task_id: str, *, now: datetime) -> Task:
+def retry(actor: Actor, task_id: str, *, now: datetime) -> Task:
     """Have an ended task done once more, as its next attempt; its run opens again.
 
     Raises AppError `task_not_found`, `permission_denied`, `schedule_cancelled`, `schedule_completed`,
-    `task_not_retryable`, `previous_run_active`, `node_not_active`, or the code of admission.
+    `task_not_retryable`, `previous_run_active`, `node_not_active`, or the code of admission; what the mandate
+    does not carry is audited.
     """
+    return _raise_refusal(_retry(actor, task_id, now=now))
+
+
+@operation
+def _retry(tx: Tx, actor: Actor, task_id: str, *, now: datetime) -> Task | AppError:
     held = _hold_for(tx, actor, task_id)
     if held.schedule is not None and held.run is not None:
+        refused = retry_refusal(tx, held.schedule, held.run, now=now)
+        if refused is not None:
+            authority.note_refusal(tx, held.schedule, refused, held.run.run_id, actor=actor.name, now=now)
+            return refused
         retry_run(tx, held.schedule, held.run, actor=actor.name, now=now)
         return held.task
     rules.check_retry(held.task)
