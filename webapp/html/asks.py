@@ -78,7 +78,9 @@ def _ask(
 ) -> Ask:
     approval = view.approval
     named = node_named(approval.arguments)
-    by_alias = {found.node.alias: found for found in nodes.values()}
+    by_alias = {
+        found.node.alias: found for found in nodes.values() if found.node.network_pk == approval.network_pk
+    }
     return Ask(
         view=view,
         words=call_words(approval.operation, approval.arguments, aliases),

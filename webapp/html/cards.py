@@ -27,9 +27,8 @@ from webapp.scheduling.models import Schedule
 from webapp.scheduling.policy import SKIPS_BEFORE_ALERT
 from webapp.scheduling.queries import (
     Card,
-    ScheduleFilter,
-    list_by_next,
     open_card_keys,
+    proposals_to,
     schedules_by_id,
 )
 from webapp.store.paging import PageRequest
@@ -224,9 +223,6 @@ class Waiting:
 
 def waiting_for(session: Session, networks: Collection[int], actor: Actor, *, now: datetime) -> Waiting:
     """What is asked of the viewer, is to be confirmed, or ends within 14 days on their authority."""
-    proposals = list_by_next(
-        session, networks, ScheduleFilter(status=ScheduleStatus.PROPOSED), PageRequest(MAX_PROPOSALS)
-    ).rows
     approvals = count_pending(session, actor)
     soonest = None
     if approvals:
@@ -236,12 +232,12 @@ def waiting_for(session: Session, networks: Collection[int], actor: Actor, *, no
         soonest = min((view.approval.deadline_at for view in asked.rows), default=None)
     ending = [
         mandate
-        for mandate in expiring(session, networks, now=now)
-        if mandate.subject_pk == actor.user_pk and not is_expired(mandate.expires_at, now)
+        for mandate in expiring(session, networks, subject_pk=actor.user_pk, now=now)
+        if not is_expired(mandate.expires_at, now)
     ]
     schedules = schedules_by_id(session, networks, [workload_id(mandate) for mandate in ending])
     return Waiting(
-        [schedule for schedule in proposals if schedule.sponsor_pk == actor.user_pk],
+        proposals_to(session, networks, actor.user_pk, limit=MAX_PROPOSALS),
         approvals,
         soonest,
         [(mandate, schedules.get(workload_id(mandate))) for mandate in ending],

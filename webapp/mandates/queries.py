@@ -104,9 +104,14 @@ def find_mandate(session: Session, networks: Collection[int], mandate_id: str) -
 
 
 def expiring(
-    session: Session, networks: Collection[int], *, within: timedelta = EXPIRES_SOON, now: datetime
+    session: Session,
+    networks: Collection[int],
+    *,
+    within: timedelta = EXPIRES_SOON,
+    subject_pk: int | None = None,
+    now: datetime,
 ) -> list[Mandate]:
-    """Live mandates that end within this time or have ended already, the first to end first (200 at most)."""
+    """Live mandates (of one subject) that end within this time or have ended, the first to end first (200 at most)."""
     statement = (
         select(Mandate)
         .where(
@@ -118,4 +123,6 @@ def expiring(
         .order_by(Mandate.expires_at, Mandate.id)
         .limit(200)
     )
+    if subject_pk is not None:
+        statement = statement.where(Mandate.subject_pk == subject_pk)
     return list(session.scalars(statement))

@@ -186,6 +186,23 @@ def schedules_by_id(
     return {schedule.schedule_id: schedule for schedule in session.scalars(statement)} if schedule_ids else {}
 
 
+def proposals_to(
+    session: Session, networks: Collection[int], sponsor_pk: int, *, limit: int
+) -> Sequence[Schedule]:
+    """What agents propose that this person could confirm, the oldest first."""
+    statement = (
+        select(Schedule)
+        .where(
+            Schedule.network_pk.in_(networks),
+            Schedule.status == ScheduleStatus.PROPOSED,
+            Schedule.sponsor_pk == sponsor_pk,
+        )
+        .order_by(Schedule.id)
+        .limit(limit)
+    )
+    return session.scalars(statement).all()
+
+
 def paused_by(session: Session, schedule: Schedule) -> str | None:
     """The name of the person who paused it, if somebody did."""
     return session.scalar(select(User.name).where(User.id == schedule.paused_by_pk))
