@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,9 @@ def databases() -> Iterator[DatabaseSource]:
         yield DatabaseSource(
             {
                 "sqlite": lambda: SqliteDatabases(Path(files)),
-                "postgresql": lambda: PostgresqlDatabases(running.enter_context(throwaway_cluster())),
+                "postgresql": lambda: running.enter_context(
+                    closing(PostgresqlDatabases(running.enter_context(throwaway_cluster())))
+                ),
             }
         )
 
@@ -116,9 +118,12 @@ def config(database_url: str) -> Config:
 
 
 @pytest.fixture(scope="session")
-def built_apps() -> dict[tuple[Config, bool], Flask]:
+def built_apps() -> Iterator[dict[tuple[Config, bool], Flask]]:
     """Apps that were built for the same settings: building one takes longer than most tests."""
-    return {}
+    apps: dict[tuple[Config, bool], Flask] = {}
+    yield apps
+    for app in apps.values():
+        dispose_engines(app)
 
 
 @pytest.fixture

@@ -193,6 +193,11 @@ class PostgresqlDatabases:
             self._cluster.drop(name)
         self._numbers.give_back(name)
 
+    def close(self) -> None:
+        """Close the cleaners' connections; the databases go with the cluster."""
+        for cleaner in self._cleaners.values():
+            cleaner.close()
+
     def _emptied(self, cleaner: psycopg.Connection[Any]) -> bool:
         cleaner.execute(_CUT_OFF, (list(_own_backends),))
         (pages,) = cleaner.execute(_PAGES).fetchone() or (0,)

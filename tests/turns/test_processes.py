@@ -17,7 +17,6 @@ from tests.support.doctor import assert_doctor_clean
 from tests.support.file_clock import FileClock
 from tests.support.model_server import Answer, Calls, Hang, Held, ModelServer
 from tests.support.processes import Herd
-from tests.support.processes import herd as new_herd
 from tests.turns.conftest import SECRET
 from tests.turns.stage import KEY_VARIABLE, Stage, make_stage
 from webapp import create_app
@@ -40,13 +39,6 @@ model = "gpt-test"
 api_key_env = "{variable}"
 """
 SEND = ("send_task", {"node": "atlas", "task": "Sweep the inbox."})
-
-
-@pytest.fixture(scope="session")
-def herd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
-    """A process that forks workers."""
-    with new_herd("sqlite:///never-opened", tmp_path_factory.mktemp("herd")) as running:
-        yield running
 
 
 @pytest.fixture
