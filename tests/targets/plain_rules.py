@@ -128,6 +128,11 @@ class PlainRoom:
     def idle(self) -> bool:
         return not self.messages and not any(run.sent for one in self.schedules for run in one.runs)
 
+    @property
+    def something_to_do(self) -> bool:
+        """Whether a turn is at work or waits for a worker."""
+        return not self.idle
+
     def refusal(self, schedule: PlainSchedule, mandate: PlainMandate | None = None) -> str | None:
         """Why this schedule may not send anything now; `mandate` stands in for its own."""
         mandate = mandate or schedule.mandate
