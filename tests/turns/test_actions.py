@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -177,6 +178,17 @@ def test_an_answer_may_take_half_a_period_and_four_hours_at_most(
     stage.work()
     (approval,) = stage.approvals()
     assert approval.deadline_at == stage.clock.now() + timedelta(seconds=seconds)
+
+
+def test_the_operator_sets_another_deadline(
+    app: Flask, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = app.extensions["carillon_config"]
+    monkeypatch.setitem(app.extensions, "carillon_config", replace(config, approval_seconds=90))
+    stage.server.will(Calls([SEND]))
+    stage.say("Send it.")
+    stage.work()
+    assert stage.approvals()[0].deadline_at == stage.clock.now() + timedelta(seconds=90)
 
 
 def test_nobody_answering_counts_as_denied_and_twice_in_a_row_raises_one_card(stage: Stage) -> None:

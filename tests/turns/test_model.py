@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.databases import SECRET_KEY
+from tests.support.databases import ROOT, SECRET_KEY
 from tests.support.model_server import Answer, Calls, ModelServer
+from tests.support.servers import product_environment
 from tests.turns.conftest import SECRET
 from tests.turns.stage import KEY_VARIABLE
 from webapp.chat import echo, model, profiles
@@ -115,6 +118,15 @@ def test_a_line_makes_echo_ask_for_a_tool(line: str, call: tuple[str, dict[str, 
 def test_other_lines_are_only_repeated(line: str) -> None:
     said = echo.answer(line, [], {"list_nodes", "send_task"})
     assert said == echo.Said(f"{echo.LABEL} {line}")
+
+
+def test_nobody_but_who_runs_a_turn_loads_the_models_library(tmp_path: Path) -> None:
+    program = (
+        "import sys; from webapp import create_app; from webapp.config import Config; import webapp.worker; "
+        "create_app(Config.from_environment()); sys.exit('pydantic_ai' in sys.modules)"
+    )
+    environment = product_environment(f"sqlite:///{tmp_path}/x.db")
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, cwd=ROOT)
 
 
 # The operator's file
