@@ -91,6 +91,8 @@ LEGAL: dict[str, set[str]] = {
     "max_run_seconds": {"null"},
     "PauseRequest.reason": {*TEXT, "null", "empty", "blank"},
     "PauseRequest.resume_at": {"null"},
+    "SkipRequest.slot": {"null"},
+    "MoveRequest.slot": {"null"},
     "alias": {"word"},
     "NewTaskBody.task": TEXT,
     "ReplyBody.result": {*TEXT, "empty", "blank"},
@@ -248,6 +250,11 @@ AIMS: dict[str, Callable[[House], Aim]] = {
     "api_schedules.resume_schedule": lambda house: _schedule(house, "/resume", revision=1),
     "api_schedules.cancel_schedule": lambda house: _schedule(house, "/cancel", revision=1),
     "api_schedules.delete_schedule": lambda house: _schedule(house, "", "DELETE", revision=1),
+    "api_schedules.skip_next": lambda house: _schedule(house, "/skip-next", revision=1),
+    "api_schedules.move_next": lambda house: _schedule(
+        house, "/move-next", revision=1, to="2026-11-30T09:30:00Z"
+    ),
+    "api_schedules.undo_next_change": lambda house: _schedule(house, "/next-change", "DELETE", revision=1),
     "api_schedules.run_now": lambda house: _schedule(house, "/run-now"),
     "api_schedules.confirm_schedule": lambda house: _proposal(house, "/confirm"),
     "api_schedules.reject_schedule": lambda house: _proposal(house, "/reject"),

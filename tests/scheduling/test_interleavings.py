@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,8 @@ from webapp.nodes import operations as node_operations
 from webapp.nodes.bodies import NodeChanges
 from webapp.nodes.lifecycle import NodeStatus, TaskStatus
 from webapp.nodes.models import Task
+from webapp.scheduling import next_slot
+from webapp.scheduling.fields import MoveRequest, SkipRequest
 from webapp.scheduling.lifecycle import OverlapPolicy
 from webapp.scheduling.models import Schedule
 from webapp.targets import node as bridge
@@ -114,6 +117,18 @@ class Life:
         ahead = timedelta(minutes=self.chance.randint(1, 600))
         ends_at = self.stage.clock.now() + ahead if self.chance.random() < 0.5 else None
         self.stage.edit(self.one(), max_runs=self.chance.choice([None, 1, 5]), ends_at=ends_at)
+
+    def skip_next(self) -> None:
+        call = partial(next_slot.skip_next, read_fields=SkipRequest)
+        call(self.stage.alice, self.one().schedule_id, now=self.stage.clock.now())
+
+    def move_next(self) -> None:
+        to = self.stage.clock.now() + timedelta(minutes=self.chance.choice([1, 5, 30, 90, 600]))
+        call = partial(next_slot.move_next, read_fields=lambda: MoveRequest(to=to))
+        call(self.stage.alice, self.one().schedule_id, now=self.stage.clock.now())
+
+    def undo_next_change(self) -> None:
+        next_slot.undo_next_change(self.stage.alice, self.one().schedule_id, now=self.stage.clock.now())
 
     def fetch(self) -> None:
         self.stage.fetch()

@@ -29,11 +29,13 @@ from webapp.nodes.bodies import (
 )
 from webapp.scheduling.fields import (
     ChatTaskChanges,
+    MoveRequest,
     NewChatSchedule,
     NewSchedule,
     PauseRequest,
     PreviewRequest,
     ScheduleChanges,
+    SkipRequest,
 )
 from webapp.scheduling.policy import MANDATE_CODES
 from webapp.web import shapes
@@ -238,6 +240,13 @@ _ADMISSION: Final = (
     *MANDATE_CODES,
 )
 _CHANGE: Final = ("schedule_not_found", *_ENDED)
+_NEXT_CHANGE: Final = (
+    *_CHANGE,
+    "next_change_exists",
+    "slot_not_next",
+    "schedule_has_no_future_occurrence",
+    "unreadable_timetable",
+)
 _CHAT_TASK: Final = {"task": shapes.ChatTask}
 _CHAT_CHANGE: Final = (
     "schedule_not_found",
@@ -377,6 +386,27 @@ CALLS: Final[Mapping[str, Call]] = {
         Body(NoBody, also={"revision": _REVISION}, optional=True),
         (_IF_MATCH,),
         ("schedule_not_found", "not_proposed"),
+        etag=True,
+    ),
+    "api_schedules.skip_next": Call(
+        {200: _SCHEDULE},
+        Body(SkipRequest, also={"revision": _REVISION}, optional=True),
+        (_IF_MATCH,),
+        _NEXT_CHANGE,
+        etag=True,
+    ),
+    "api_schedules.move_next": Call(
+        {200: _SCHEDULE},
+        Body(MoveRequest, also={"revision": _REVISION}),
+        (_IF_MATCH,),
+        _NEXT_CHANGE,
+        etag=True,
+    ),
+    "api_schedules.undo_next_change": Call(
+        {200: _SCHEDULE},
+        Body(NoBody, also={"revision": _REVISION}, optional=True),
+        (_IF_MATCH,),
+        _CHANGE,
         etag=True,
     ),
     "api_schedules.run_now": Call(

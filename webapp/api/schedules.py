@@ -12,9 +12,16 @@ from webapp.errors import AppError
 from webapp.identity.access import Verb
 from webapp.identity.queries import Place
 from webapp.nodes.bodies import NoBody
-from webapp.scheduling import operations, queries
+from webapp.scheduling import next_slot, operations, queries
 from webapp.scheduling.edit import check_bounds, read_timetable
-from webapp.scheduling.fields import NewSchedule, PauseRequest, PreviewRequest, ScheduleChanges
+from webapp.scheduling.fields import (
+    MoveRequest,
+    NewSchedule,
+    PauseRequest,
+    PreviewRequest,
+    ScheduleChanges,
+    SkipRequest,
+)
 from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus, TargetKind
 from webapp.scheduling.queries import MAX_SEARCH, RunFilter, ScheduleFilter
 from webapp.store import db
@@ -136,6 +143,36 @@ def confirm_schedule(schedule_id: str) -> Response:
 def reject_schedule(schedule_id: str) -> Response:
     """Turn down what an agent proposed; it is cancelled."""
     operations.reject(current_actor(), schedule_id, revision=bare_change(), now=g.now)
+    return _answer(schedule_id)
+
+
+@blueprint.post("/<schedule_id>/skip-next")
+@access(UserApi, verb=Verb.EDIT_SCHEDULE)
+def skip_next(schedule_id: str) -> Response:
+    """Have the next slot skipped when it falls due. `slot` refuses another one than that."""
+    data, revision = change(optional=True)
+    next_slot.skip_next(
+        current_actor(), schedule_id, lambda: parse(SkipRequest, data), revision=revision, now=g.now
+    )
+    return _answer(schedule_id)
+
+
+@blueprint.post("/<schedule_id>/move-next")
+@access(UserApi, verb=Verb.EDIT_SCHEDULE)
+def move_next(schedule_id: str) -> Response:
+    """Have the next slot fall due at another time, before the one that follows it."""
+    data, revision = change()
+    next_slot.move_next(
+        current_actor(), schedule_id, lambda: parse(MoveRequest, data), revision=revision, now=g.now
+    )
+    return _answer(schedule_id)
+
+
+@blueprint.delete("/<schedule_id>/next-change")
+@access(UserApi, verb=Verb.EDIT_SCHEDULE)
+def undo_next_change(schedule_id: str) -> Response:
+    """Take a skip or a move of the next slot back. Repeatable."""
+    next_slot.undo_next_change(current_actor(), schedule_id, revision=bare_change(), now=g.now)
     return _answer(schedule_id)
 
 

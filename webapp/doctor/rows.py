@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, String, and_, cast, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from webapp.audit import AuditCounter, AuditEntry
@@ -17,10 +18,12 @@ from webapp.nodes.lifecycle import TaskStatus
 from webapp.nodes.models import Task
 from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus, Trigger, WaitReason
 from webapp.scheduling.models import STILL_OPEN, Run, Schedule, ScheduleDue, WorkerSeen, ZoneData
+from webapp.scheduling.next_change import falls_due_at
 
 _TICKS_UNTIL_GONE = 3
 # A slot may wait for the pass in progress, and for the batches before its own.
 _PATIENCE = timedelta(seconds=30)
+_LONGER_THAN_NULL = len("null")
 
 # In which states a run and its task go together.
 _AGREE: dict[RunStatus, tuple[TaskStatus, ...]] = {
@@ -56,10 +59,11 @@ def overdue(session: Session, now: datetime, tick_seconds: float) -> list[Violat
         select(Schedule.schedule_id, ScheduleDue.next_run_at)
         .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
         .where(
-            ScheduleDue.next_run_at <= now - allowed,
+            ScheduleDue.next_run_at.is_not(None),
+            ScheduleDue.due_at <= now - allowed,
             or_(ScheduleDue.claim_not_before.is_(None), ScheduleDue.claim_not_before <= now - allowed),
         )
-        .order_by(ScheduleDue.next_run_at)
+        .order_by(ScheduleDue.due_at)
     )
     return [
         violation(
@@ -223,25 +227,44 @@ def active_without_next(session: Session, _now: datetime) -> list[Violation]:
 
 
 def unseen_next_slots(session: Session, _now: datetime) -> list[Violation]:
-    """Schedules whose next slot the engine would not see at its time."""
-    looks_at = ScheduleDue.due_at
-    unseen = or_(
-        looks_at.is_(None),
-        looks_at < ScheduleDue.next_run_at,
-        and_(
-            looks_at != ScheduleDue.next_run_at,
-            ScheduleDue.claim_not_before.is_distinct_from(looks_at),
-        ),
+    """Schedules whose next slot the engine would not see at its time, or at the one that it was moved to."""
+    statement = (
+        select(
+            Schedule.schedule_id,
+            Schedule.status,
+            Schedule.next_change,
+            ScheduleDue.next_run_at,
+            ScheduleDue.due_at,
+            ScheduleDue.claim_not_before,
+        )
+        .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
+        .where(
+            or_(
+                ScheduleDue.due_at.is_distinct_from(ScheduleDue.next_run_at),
+                # A move is the one reason for another time; what is stored of one is never short.
+                func.length(cast(Schedule.next_change, String)) > _LONGER_THAN_NULL,
+            )
+        )
+        .order_by(Schedule.id)
     )
-    return _about_schedules(
-        session,
-        or_(
-            and_(ScheduleDue.next_run_at.is_not(None), unseen),
-            and_(ScheduleDue.next_run_at.is_(None), looks_at.is_not(None)),
-        ),
-        "next_slot_not_looked_at",
-        "It is {status}, and the engine looks at it at another time than that of its next slot.",
-    )
+    sentence = "It is {status}, and the engine looks at it at another time than that of its next slot."
+    unseen = (row for row in session.execute(statement) if not _is_seen(row))
+    return [
+        violation(
+            5,
+            "next_slot_not_looked_at",
+            sentence.format(status=row.status.value),
+            schedule_id=row.schedule_id,
+        )
+        for row in islice(unseen, MOST_LISTED)
+    ]
+
+
+def _is_seen(row: Any) -> bool:
+    if row.next_run_at is None or row.due_at is None:
+        return row.next_run_at is row.due_at
+    at = falls_due_at(row.next_change, row.next_run_at)
+    return bool(row.due_at == at or (row.due_at > at and row.due_at == row.claim_not_before))
 
 
 # --- 6: nothing is missing in between ---

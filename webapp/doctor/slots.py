@@ -19,6 +19,8 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from webapp.audit import AuditEntry
+from webapp.doctor import next_changes
+from webapp.doctor.next_changes import Record
 from webapp.doctor.violation import MOST_LISTED, Violation, violation
 from webapp.scheduling.lifecycle import ScheduleStatus, Trigger
 from webapp.scheduling.models import DailyCount, Run, Schedule, ScheduleDue, ZoneData
@@ -38,6 +40,7 @@ class Covered:
     first: datetime
     slot: datetime
     count: int
+    record: Record
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,12 @@ def _covered(session: Session, *, after: int, until: int) -> dict[int, list[Cove
     found: dict[int, list[Covered]] = defaultdict(list)
     for schedule_pk, runs in groupby(_runs(session, after, until), key=lambda row: row.schedule_pk):
         found[schedule_pk] = [
-            Covered(run.missed_since or run.scheduled_for, run.scheduled_for, run.missed_count + 1)
+            Covered(
+                run.missed_since or run.scheduled_for,
+                run.scheduled_for,
+                run.missed_count + 1,
+                Record(run.scheduled_for, run.created_at, run.error_code, run.missed_count),
+            )
             for run in runs
         ]
     return found
@@ -125,7 +133,15 @@ def _covered(session: Session, *, after: int, until: int) -> dict[int, list[Cove
 def _runs(session: Session, after: int, until: int) -> Iterator[Any]:
     place = tuple_(Run.schedule_pk, Run.scheduled_for, Run.id)
     statement = (
-        select(Run.schedule_pk, Run.scheduled_for, Run.id, Run.missed_count, Run.missed_since)
+        select(
+            Run.schedule_pk,
+            Run.scheduled_for,
+            Run.id,
+            Run.missed_count,
+            Run.missed_since,
+            Run.created_at,
+            Run.error_code,
+        )
         .where(Run.schedule_pk.between(after, until), Run.trigger == Trigger.SCHEDULED)
         .order_by(Run.schedule_pk, Run.scheduled_for, Run.id)
         .limit(_RUNS_A_PAGE)
@@ -158,6 +174,8 @@ def _judge(
             newest = runs[-1].slot if runs else force.first - _JUST
             force = replace(force, last=min(force.last, newest))
         found.extend(_compare(schedule, force, runs))
+    faults = next_changes.faults(entries, [run.record for run in covered])
+    found.extend(_violation(schedule, fault.code, fault.sentence) for fault in faults)
     return found
 
 

@@ -32,6 +32,7 @@ from webapp.scheduling.lifecycle import (
     WaitReason,
 )
 from webapp.scheduling.models import STILL_OPEN, Run, Schedule, ScheduleDue
+from webapp.scheduling.next_change import SKIPPED_BY_PERSON, ChangeKind, change_of, falls_due_at
 from webapp.scheduling.plans import is_once, plan_of
 from webapp.scheduling.policy import Admission, Fate, OpenRun, Slots
 from webapp.scheduling.target import Dispatch, TargetFacts, target_for
@@ -56,7 +57,7 @@ class LostRace(Exception):
 
 @dataclass(frozen=True)
 class Claimed:
-    """What a batch did. `oldest_slot` is the oldest slot that was claimed, for the lag.
+    """What a batch did. `oldest_slot` is when the oldest slot that was claimed fell due, for the lag.
 
     `held_seconds`: how long its locks were held until the commit; waiting for them is not part of it.
     """
@@ -225,6 +226,7 @@ def _claim(tx: Tx, pks: Sequence[int], *, now: datetime) -> Claimed:
     decisions = [decide(definition, facts, now=now) for definition in definitions]
     dispatched = write(tx, decisions, facts, now=now)
     _advance(tx, decisions)
+    _forget_changes(tx, decisions)
     _follow_up(tx, decisions, now=now)
     return _count(decisions, dispatched)
 
@@ -375,8 +377,26 @@ def decide(definition: Any, facts: Facts, *, now: datetime) -> Decision:
 
     Raises TimetableError when its stored timetable cannot be read.
     """
-    plan = plan_of(definition)
-    due = policy.due_slots(plan, definition.next_run_at, now)
+    plan, first = plan_of(definition), definition.next_run_at
+    decision = Decision(
+        definition,
+        claimed_through=steps.max_instant(definition.claimed_through, first),
+        last_run_at=definition.last_run_at,
+        skips_in_a_row=definition.skips_in_a_row,
+    )
+    change = change_of(definition.next_change, first)
+    if change is not None and change.kind is ChangeKind.SKIP:
+        decision.runs.append(_born(definition, Slots(first), RunStatus.SKIPPED, SKIPPED_BY_PERSON, now=now))
+        decision.slots = 1
+        first = plan.next_after(first)
+    if change is None or change.kind is ChangeKind.MOVE or (first is not None and first <= now):
+        _decide_due(decision, policy.due_slots(plan, first, now), plan, facts, now=now)
+    decision.next_run_at = _following(decision, plan, now)
+    return decision
+
+
+def _decide_due(decision: Decision, due: policy.DueSlots, plan: Plan, facts: Facts, *, now: datetime) -> None:
+    definition = decision.definition
     open_runs = facts.open_runs.get(definition.id, ())
     misfire = policy.misfire(
         plan,
@@ -386,14 +406,10 @@ def decide(definition: Any, facts: Facts, *, now: datetime) -> Decision:
         grace=timedelta(seconds=definition.misfire_grace_seconds),
         catch_up_limit=_room_for_catching_up(definition, open_runs),
         draining=any(run.backlog for run in open_runs),
+        late_from=falls_due_at(definition.next_change, due.newest),
     )
-    decision = Decision(
-        definition,
-        claimed_through=steps.max_instant(definition.claimed_through, due.newest),
-        last_run_at=definition.last_run_at,
-        skips_in_a_row=definition.skips_in_a_row,
-        slots=due.count,
-    )
+    decision.claimed_through = steps.max_instant(decision.claimed_through, due.newest)
+    decision.slots += due.count
     if misfire.skipped is not None:
         decision.runs.append(
             _born(definition, misfire.skipped, RunStatus.SKIPPED, "misfire_skipped", now=now)
@@ -403,8 +419,6 @@ def decide(definition: Any, facts: Facts, *, now: datetime) -> Decision:
         _decide_slot(decision, misfire.run, plan, facts, refusal, now=now)
     elif misfire.backlog:
         _decide_backlog(decision, misfire.backlog, plan, facts, refusal, now=now)
-    decision.next_run_at = _following(decision, plan, now)
-    return decision
 
 
 def _room_for_catching_up(definition: Any, open_runs: Sequence[OpenRun]) -> int:
@@ -704,6 +718,13 @@ def _advance(tx: Tx, decisions: Sequence[Decision]) -> None:
         raise LostRace
 
 
+def _forget_changes(tx: Tx, decisions: Sequence[Decision]) -> None:
+    """A change is of one slot: it goes with it. No revision is counted, as with all that the engine does."""
+    keys = [d.definition.id for d in decisions if d.definition.next_change is not None]
+    if keys:
+        tx.session.execute(update(Schedule).where(Schedule.id.in_(keys)).values(next_change=None))
+
+
 def _follow_up(tx: Tx, decisions: Sequence[Decision], *, now: datetime) -> None:
     """What a claim means for the state of a schedule: rare, so it is done row by row."""
     for decision in decisions:
@@ -748,8 +769,12 @@ def _count(decisions: Sequence[Decision], dispatched: int) -> Claimed:
         queued=sum(1 for row in rows if row["status"] is RunStatus.QUEUED and not _has_work(row)),
         failed=having(RunStatus.FAILED),
         slots=sum(decision.slots for decision in decisions),
-        oldest_slot=min(decision.definition.next_run_at for decision in decisions),
+        oldest_slot=min(_due_since(decision.definition) for decision in decisions),
     )
+
+
+def _due_since(definition: Any) -> datetime:
+    return falls_due_at(definition.next_change, definition.next_run_at)
 
 
 def _has_work(row: Mapping[str, Any]) -> bool:

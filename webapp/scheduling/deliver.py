@@ -172,7 +172,7 @@ def dispatch(tx: Tx, schedule: Schedule, run: Run, *, actor: str, now: datetime)
     if _is_over(schedule):
         # A slot that is due at this moment was due while the schedule still had runs to make.
         steps.account_for_due(tx, schedule, "max_runs_reached", now=now)
-        steps.set_next(due, None)
+        steps.set_next(schedule, None)
     steps.tell(tx, schedule, [run.run_id], now=now)
 
 

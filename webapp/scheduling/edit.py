@@ -224,17 +224,17 @@ def _recompute(schedule: Schedule, *, moved: bool, now: datetime) -> None:
         # An unreadable timetable keeps its slot: the engine sets the schedule aside and says why.
         return
     if moved:
-        steps.set_next(due, steps.next_slot(plan, due, max_runs=schedule.max_runs, now=now))
+        steps.set_next(schedule, steps.next_slot(plan, due, max_runs=schedule.max_runs, now=now))
         return
     spent = schedule.max_runs is not None and due.dispatched_count >= schedule.max_runs
     held = due.next_run_at
     if held is not None:
         accounted = due.claimed_through is not None and held <= due.claimed_through
         if spent or accounted or (schedule.ends_at is not None and held > schedule.ends_at):
-            steps.set_next(due, steps.next_slot(plan, due, max_runs=schedule.max_runs, now=now))
+            steps.set_next(schedule, steps.next_slot(plan, due, max_runs=schedule.max_runs, now=now))
         return
     if not is_once(schedule) or due.claimed_through is None:
-        steps.set_next(due, steps.next_slot(plan, due, max_runs=schedule.max_runs, now=now))
+        steps.set_next(schedule, steps.next_slot(plan, due, max_runs=schedule.max_runs, now=now))
 
 
 # --- Everything else ---

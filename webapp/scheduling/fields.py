@@ -225,6 +225,19 @@ class PauseRequest(Strict):
     resume_at: Instant | None = None
 
 
+class SkipRequest(Strict):
+    """Skip the next slot; `slot` names it, for whoever would not have another one skipped by mistake."""
+
+    slot: Instant | None = None
+
+
+class MoveRequest(Strict):
+    """When the next slot is to fall due instead; `slot` names it."""
+
+    to: Instant
+    slot: Instant | None = None
+
+
 class PreviewRequest(Strict):
     """Which slots a timetable has: `count` of them after `after` (the present instant when not named)."""
 

@@ -19,6 +19,7 @@ from webapp.scheduling.claim import load_definitions
 from webapp.scheduling.deliver import deliver_waiting
 from webapp.scheduling.lifecycle import ScheduleStatus, WaitReason
 from webapp.scheduling.models import STILL_OPEN, Run, Schedule, ScheduleDue, WorkerSeen, ZoneData
+from webapp.scheduling.next_change import ChangeKind, change_of
 from webapp.store import dialect, reading
 from webapp.store.transaction import Tx, each_alone, operation
 from webapp.timetable import ZONE_DATA_VERSION, Plan
@@ -149,7 +150,7 @@ def _run_out_of_authority(
         plan, mandate = steps.plan_or_none(definition), ending[definition.id]
         if plan is None:
             continue
-        last = plan.span(now, until).newest
+        last = _last_due(definition, plan, now, until)
         if last is not None and is_expired(mandate.expires_at, last):
             found[definition.id] = "mandate_expired"
         elif (
@@ -158,6 +159,15 @@ def _run_out_of_authority(
         ):
             found[definition.id] = "mandate_exhausted"
     return found
+
+
+def _last_due(definition: Any, plan: Plan, now: datetime, until: datetime) -> datetime | None:
+    """When the last slot of these days falls due."""
+    newest = plan.span(now, until).newest
+    change = change_of(definition.next_change, definition.next_run_at)
+    if change is None or (newest is not None and newest > change.slot):
+        return newest
+    return None if change.kind is ChangeKind.SKIP else change.falls_due_at
 
 
 def _runs_to_come(definition: Any, plan: Plan, now: datetime, until: datetime) -> int:
@@ -255,7 +265,7 @@ def _adopt(tx: Tx, schedule: Schedule, *, now: datetime) -> bool:
         slot = plan.next_after(slot)
     if slot == before:
         return False
-    steps.set_next(schedule.due, slot)
+    steps.set_next(schedule, slot)
     change = {"was": before.isoformat(), **steps.definition_in_force(schedule)}
     steps.record(tx, schedule, "schedule.zone_data", change, actor=steps.WORKER, now=now)
     steps.tell(tx, schedule, now=now)

@@ -87,12 +87,14 @@ def misfire(
     grace: timedelta,
     catch_up_limit: int,
     draining: bool,
+    late_from: datetime | None = None,
 ) -> Misfire:
     """Decide what becomes of the due slots.
 
-    `draining` says that a backlog of an earlier `catch_up_all` is still being worked off.
+    `draining` says that a backlog of an earlier `catch_up_all` is still being worked off. `late_from`: since when
+    the newest slot is due, where a person moved it (None: since its own time).
     """
-    on_time = now - due.newest <= grace
+    on_time = now - (late_from or due.newest) <= grace
     older = due.count - 1
     if policy is MisfirePolicy.CATCH_UP_ONCE:
         return Misfire(run=Slots(due.newest).joined_by_older(older, due.oldest))

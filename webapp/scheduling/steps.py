@@ -29,6 +29,14 @@ from webapp.scheduling.lifecycle import (
     Trigger,
 )
 from webapp.scheduling.models import STILL_OPEN, Run, Schedule, ScheduleDue
+from webapp.scheduling.next_change import (
+    SKIPPED_BY_PERSON,
+    ChangeKind,
+    NextChange,
+    change_of,
+    falls_due_at,
+    instant_text,
+)
 from webapp.scheduling.plans import is_once, plan_of, plan_of_audited
 from webapp.scheduling.target import target_for
 from webapp.store import dialect
@@ -41,6 +49,7 @@ DEFINING_VERBS = (
     "schedule.create",
     "schedule.edit",
     "schedule.zone_data",
+    "schedule.next_change",
     *(f"schedule.{status.value}" for status in ScheduleStatus),
 )
 _IDS_IN_AN_EVENT = 100
@@ -173,15 +182,22 @@ def is_dispatched(run: Run) -> bool:
 
 def account_for_due(tx: Tx, schedule: Schedule, code: str, *, now: datetime) -> None:
     """Record the slots of a locked schedule that fell due and were not claimed, as one skipped run."""
-    due = schedule.due
-    if due.next_run_at is None or due.next_run_at > now:
+    due, first = schedule.due, schedule.due.next_run_at
+    if first is None or not _fell_due(schedule, first, now=now):
         return
     plan = plan_or_none(schedule) or _plan_as_audited(tx, schedule)
+    change = change_of(schedule.next_change, first)
+    if change is not None and change.kind is ChangeKind.SKIP:
+        record_skipped(tx, schedule, policy.Slots(first), SKIPPED_BY_PERSON, now=now)
+        due.claimed_through = max_instant(due.claimed_through, first)
+        first = plan.next_after(first) if plan is not None else None
+        if first is None or first > now:
+            return
     if plan is not None:
-        slots = policy.due_slots(plan, due.next_run_at, now)
+        slots = policy.due_slots(plan, first, now)
     else:
         # Nobody knows the plan any more, but the slot that is due was computed when somebody did.
-        slots = policy.DueSlots(1, due.next_run_at, due.next_run_at, None)
+        slots = policy.DueSlots(1, first, first, None)
     record_skipped(
         tx,
         schedule,
@@ -190,6 +206,14 @@ def account_for_due(tx: Tx, schedule: Schedule, code: str, *, now: datetime) -> 
         now=now,
     )
     due.claimed_through = max_instant(due.claimed_through, slots.newest)
+
+
+def _fell_due(schedule: Schedule, slot: datetime, *, now: datetime) -> bool:
+    """Whether a next slot has passed, by its own time or by the one that it was moved to.
+
+    The change goes with what ends it here: a slot that was only put off is accounted for like any that passed.
+    """
+    return min(slot, falls_due_at(schedule.next_change, slot)) <= now
 
 
 def _plan_as_audited(tx: Tx, schedule: Schedule) -> Plan | None:
@@ -265,12 +289,26 @@ def next_slot(plan: Plan, due: ScheduleDue, *, max_runs: int | None, now: dateti
     return plan.next_after(max_instant(due.claimed_through, now))
 
 
-def set_next(due: ScheduleDue, slot: datetime | None) -> None:
-    """Make `slot` the next one, and forget earlier trouble in handling it."""
+def set_next(schedule: Schedule, slot: datetime | None) -> None:
+    """Make `slot` the next one; a change of another one and earlier trouble in handling it are forgotten."""
+    due = schedule.due
+    schedule.next_change = None
     due.next_run_at = slot
     due.due_at = slot
     due.claim_not_before = None
     due.claim_failures = 0
+
+
+def set_next_change(schedule: Schedule, change: NextChange | None) -> None:
+    """Change the next slot of a locked schedule, or (None) leave it to its timetable again.
+
+    A schedule that is held back for a failure is not looked at before its time all the same.
+    """
+    due = schedule.due
+    if due.next_run_at is None:
+        raise RuntimeError("there is no next slot to change")
+    schedule.next_change = None if change is None else change.to_json()
+    due.due_at = max_instant(due.claim_not_before, falls_due_at(schedule.next_change, due.next_run_at))
 
 
 # --- The state of a schedule ---
@@ -301,8 +339,7 @@ def change_status(
     if status is not ScheduleStatus.PAUSED:
         schedule.paused_by_pk = None
     if status is not ScheduleStatus.ACTIVE:
-        set_next(schedule.due, None)
-        schedule.next_change = None
+        set_next(schedule, None)
     if status is ScheduleStatus.COMPLETED:
         authority.rest(tx, schedule, actor=actor, now=now)
     elif status is ScheduleStatus.CANCELLED:
@@ -365,7 +402,7 @@ def definition_in_force(schedule: Schedule) -> dict[str, Any]:
 
 
 def _iso(instant: datetime | None) -> str | None:
-    return None if instant is None else instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if instant is None else instant_text(instant)
 
 
 def leave_active(
@@ -549,7 +586,7 @@ def activate(
         detail = {"sponsor": schedule.sponsor.name, "sponsor_was": tx.session.get_one(User, before).name}
         withdraw(tx, schedule, "schedule_changed", actor=actor, now=now)
     # The next slot first: the audit writes down what takes force.
-    set_next(due, next_slot(plan_of(schedule), due, max_runs=schedule.max_runs, now=now))
+    set_next(schedule, next_slot(plan_of(schedule), due, max_runs=schedule.max_runs, now=now))
     change_status(tx, schedule, ScheduleStatus.ACTIVE, reason=None, actor=actor, detail=detail, now=now)
     due.consecutive_failures = 0
     due.first_failure_at = None
@@ -577,7 +614,8 @@ def hold_slot(due: ScheduleDue, *, until: datetime) -> None:
     """Look at a schedule whose handling failed again at `until`; its slot stays where it is."""
     due.claim_failures += 1
     due.claim_not_before = until
-    due.due_at = max_instant(due.next_run_at, until)
+    # A slot may fall due at another time than its own.
+    due.due_at = max_instant(due.due_at, until)
 
 
 def plan_or_none(schedule: Any) -> Plan | None:

@@ -56,7 +56,7 @@ def schedule_json(row: Schedule, viewer_pk: int) -> shapes.Schedule:
         "status": row.status.value,
         "status_reason": row.status_reason,
         "resume_at": instant(row.resume_at),
-        "next_change": row.next_change,
+        "next_change": cast("shapes.NextChange | None", row.next_change),
         "next_run_at": instant(row.due.next_run_at),
         "last_run_at": instant(row.due.last_run_at),
         "consecutive_failures": row.due.consecutive_failures,

@@ -36,6 +36,14 @@ class Timetable(TypedDict):
     cron: NotRequired[str]
 
 
+class NextChange(TypedDict):
+    """What a person wants of the next slot: to have it skipped, or to have it fall due at `to`."""
+
+    kind: Literal["skip", "move"]
+    slot: Instant
+    to: Instant | None
+
+
 class Schedule(TypedDict):
     """A schedule. `schedule` is null where the stored timetable cannot be read; `sentence` then says why.
 
@@ -70,7 +78,7 @@ class Schedule(TypedDict):
     status: ScheduleStatus
     status_reason: str | None
     resume_at: Instant | None
-    next_change: dict[str, Any] | None
+    next_change: NextChange | None
     next_run_at: Instant | None
     last_run_at: Instant | None
     consecutive_failures: int
