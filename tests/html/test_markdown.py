@@ -72,6 +72,14 @@ def test_what_people_expect_of_markdown_is_there() -> None:
     assert '<pre tabindex="0"><code>x &lt; y' in html
 
 
+@pytest.mark.parametrize("text", ["[" * 60_000, "*a " * 20_000, "|a" * 30_000, hostile.PLAIN[0] * 2_000])
+def test_text_made_to_keep_the_reader_busy_is_shown_as_it_is(text: str) -> None:
+    html = markdown.to_markup(text)
+    assert_harmless(html)
+    assert Seen(html).text == text
+    assert html.startswith('<pre tabindex="0">')
+
+
 def test_no_heading_of_a_model_is_a_heading_of_the_page() -> None:
     assert not {tag for tag, _ in Seen(markdown.to_markup("# a\n\nb\n===\n\n###### c")).elements} & {
         f"h{level}" for level in range(1, 7)

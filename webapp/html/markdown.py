@@ -7,14 +7,14 @@ below. Nothing on it loads anything, carries script, style, id or class, or spea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import nh3
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 TAGS: Final = frozenset(
     {"a", "blockquote", "br", "code", "del", "div", "em", "hr", "li", "ol", "p", "pre", "s", "strong"}
@@ -27,9 +27,19 @@ RELATION: Final = "noopener noreferrer nofollow"
 _OURS: Final = {"pre": {"tabindex": "0"}, "div": {"class": "table-box", "tabindex": "0"}}
 
 
+# Longer ones are shown as they are: what reads markdown can be kept busy for seconds by text made for it.
+MOST_LETTERS: Final = 20_000
+# A message never changes, and its page draws itself again with every word that is said.
+_KEPT: Final = 256
+
+
+@lru_cache(maxsize=_KEPT)
 def to_markup(text: str) -> Markup:
-    """Markdown of a model as markup that is safe on our pages: no image, no style, links only to the web and mail."""
-    html: str = _parser().render(text)
+    """Markdown of a model as markup that is safe on our pages: no image, no style, links only to the web and mail.
+
+    Text of more than MOST_LETTERS letters is not read as markdown, but kept as it is.
+    """
+    html: str = _parser().render(text) if len(text) <= MOST_LETTERS else f"<pre>{escape(text)}</pre>"
     # Not a wrapper around foreign text: nh3 has just rebuilt it from the list above.
     return Markup(  # noqa: S704
         nh3.clean(
