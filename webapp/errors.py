@@ -51,6 +51,8 @@ ERRORS: dict[str, tuple[int, str]] = {
     "cron_required": (400, "Write a cron expression."),
     "invalid_cron": (400, "This cron expression cannot be read."),
     "invalid_timezone": (400, "timezone must be the name of a time zone, such as Europe/Berlin."),
+    "invalid_action": (400, "What is done to many is pause, resume or cancel."),
+    "invalid_schedule_ids": (400, "schedule_ids is a list of 1 to 200 ids of schedules."),
     "invalid_slot": (400, "slot must be the instant of the next slot, with an offset."),
     "next_change_exists": (409, "The next slot is skipped or moved already. Take that back first."),
     "slot_not_next": (409, "That slot is not the next one any more. Look again."),

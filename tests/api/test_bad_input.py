@@ -91,6 +91,9 @@ LEGAL: dict[str, set[str]] = {
     "max_run_seconds": {"null"},
     "PauseRequest.reason": {*TEXT, "null", "empty", "blank"},
     "PauseRequest.resume_at": {"null"},
+    "BulkRequest.reason": {*TEXT, "null", "empty", "blank"},
+    "BulkRequest.resume_at": {"null"},
+    "BulkRequest.schedule_ids": {"list of text"},
     "SkipRequest.slot": {"null"},
     "MoveRequest.slot": {"null"},
     "alias": {"word"},
@@ -231,6 +234,11 @@ def _approval(house: House, path: str) -> Aim:
     return Aim("alice", "POST", f"/api/approvals/{approval_id}{path}", {})
 
 
+def _many(house: House, path: str) -> Aim:
+    good = {"action": "pause", "schedule_ids": [house.create()["schedule_id"]], "reason": "Holidays"}
+    return Aim("alice", "POST", f"{TASKS}/bulk{path}", good)
+
+
 def _mandate(house: House, path: str = "", method: str = "POST", **good: Any) -> Aim:
     return Aim("alice", method, f"/api/mandates/{house.create()['mandate_id']}{path}", good)
 
@@ -250,6 +258,8 @@ AIMS: dict[str, Callable[[House], Aim]] = {
     "api_schedules.resume_schedule": lambda house: _schedule(house, "/resume", revision=1),
     "api_schedules.cancel_schedule": lambda house: _schedule(house, "/cancel", revision=1),
     "api_schedules.delete_schedule": lambda house: _schedule(house, "", "DELETE", revision=1),
+    "api_schedules.change_many": lambda house: _many(house, ""),
+    "api_schedules.preview_many": lambda house: _many(house, "/preview"),
     "api_schedules.skip_next": lambda house: _schedule(house, "/skip-next", revision=1),
     "api_schedules.move_next": lambda house: _schedule(
         house, "/move-next", revision=1, to="2026-11-30T09:30:00Z"

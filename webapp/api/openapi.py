@@ -28,6 +28,7 @@ from webapp.nodes.bodies import (
     ReportBody,
 )
 from webapp.scheduling.fields import (
+    BulkRequest,
     ChatTaskChanges,
     MoveRequest,
     NewChatSchedule,
@@ -388,6 +389,10 @@ CALLS: Final[Mapping[str, Call]] = {
         ("schedule_not_found", "not_proposed"),
         etag=True,
     ),
+    "api_schedules.change_many": Call(
+        {200: {"results": list[shapes.Outcome], "done": int, "refused": int}}, Body(BulkRequest)
+    ),
+    "api_schedules.preview_many": Call({200: {"effects": list[shapes.Effect]}}, Body(BulkRequest)),
     "api_schedules.skip_next": Call(
         {200: _SCHEDULE},
         Body(SkipRequest, also={"revision": _REVISION}, optional=True),

@@ -12,9 +12,10 @@ from webapp.errors import AppError
 from webapp.identity.access import Verb
 from webapp.identity.queries import Place
 from webapp.nodes.bodies import NoBody
-from webapp.scheduling import next_slot, operations, queries
+from webapp.scheduling import bulk, next_slot, operations, outlook, queries
 from webapp.scheduling.edit import check_bounds, read_timetable
 from webapp.scheduling.fields import (
+    BulkRequest,
     MoveRequest,
     NewSchedule,
     PauseRequest,
@@ -23,6 +24,7 @@ from webapp.scheduling.fields import (
     SkipRequest,
 )
 from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus, TargetKind
+from webapp.scheduling.outlook import Act
 from webapp.scheduling.queries import MAX_SEARCH, RunFilter, ScheduleFilter
 from webapp.store import db
 from webapp.timetable import Plan, clock_changes, sentence, upcoming
@@ -85,6 +87,28 @@ def preview() -> Response:
         occurrences=[present.slot_json(slot) for slot in upcoming(plan, zone, after, wish.count)],
         clock_changes=[change.message for change in clock_changes(plan, zone, after)],
     )
+
+
+@blueprint.post("/bulk")
+@access(UserApi, verb=Verb.PAUSE_SCHEDULE)
+def change_many() -> Response:
+    """Pause, resume or cancel several schedules, each in a transaction of its own; says what became of each."""
+    wish = parse(BulkRequest, json_body())
+    outcomes = bulk.carry_out(current_actor(), wish.schedule_ids, Act(wish.action), wish.pause(), now=g.now)
+    results = [present.outcome_json(outcome) for outcome in outcomes]
+    done = sum(1 for result in results if result["ok"])
+    return jsonify(ok=True, results=results, done=done, refused=len(results) - done)
+
+
+@blueprint.post("/bulk/preview")
+@access(UserApi, verb=Verb.READ)
+def preview_many() -> Response:
+    """What that call would do to each, if it were made now. Changes nothing."""
+    wish = parse(BulkRequest, json_body())
+    effects = outlook.foresee(
+        db.session(), current_actor(), wish.schedule_ids, Act(wish.action), wish.pause(), now=g.now
+    )
+    return jsonify(ok=True, effects=[present.effect_json(effect) for effect in effects])
 
 
 @blueprint.get("/<schedule_id>")

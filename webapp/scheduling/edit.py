@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from webapp.errors import AppError
-from webapp.identity.access import Actor
+from webapp.identity.access import Actor, Verb, may
 from webapp.scheduling import authority, steps
 from webapp.scheduling.fields import ScheduleChanges
 from webapp.scheduling.lifecycle import OverlapPolicy, ScheduleStatus, TargetKind
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.plans import is_once
+from webapp.scheduling.rights import facts_about
 from webapp.scheduling.target import target_for
 from webapp.store.texts import keep_text
 from webapp.store.transaction import Tx
@@ -108,6 +112,73 @@ def apply_changes(
         steps.activate(tx, schedule, actor=actor.name, mended_by=actor, now=now)
     elif was is ScheduleStatus.ACTIVE:
         _end_if_nothing_is_left(tx, schedule, rebased=target_moved or sponsor_moved, now=now)
+
+
+@dataclass(frozen=True)
+class PlannedEdit:
+    """What an edit would change, decided without doing it; `plan` None: what is stored cannot be read.
+
+    `changed`: the fields that differ, as PATCH names them. `slots_move`, `cuts_off`, `heals` and the others are what
+    `apply_changes` goes by. Columns are as they would be.
+    """
+
+    changed: tuple[str, ...]
+    slots_move: bool
+    cuts_off: bool
+    heals: bool
+    target_moves: bool
+    sponsor_moves: bool
+    target_pk: int
+    model: str | None
+    max_runs: int | None
+    plan: Plan | None
+
+
+def plan_changes(
+    session: Session, schedule: Schedule, actor: Actor, changes: ScheduleChanges, *, now: datetime
+) -> PlannedEdit:
+    """Decide what `apply_changes` would do to a schedule with its parts loaded; writes nothing.
+
+    Raises AppError with the code of the field that is refused.
+    """
+    _check_kind(schedule, changes)
+    timing = _new_timing(schedule, changes, now=now)
+    moves = timing is not None and timing.moves
+    target_pk = _new_target(session, schedule, changes)
+    plain = [
+        field
+        for field in ("name", "max_runs", "model", *_POLICIES)
+        if changes.has(field) and getattr(changes, field) != getattr(schedule, field)
+    ]
+    if changes.has("priority") and PRIORITY_RANK[changes.priority] != schedule.priority_rank:
+        plain.append("priority")
+    if changes.has("task") and changes.task != schedule.text.body:
+        plain.append("task")
+    if target_pk != schedule.target_pk:
+        plain.append("target_node_id")
+    if timing is not None:
+        plain += [
+            field
+            for field in ("timezone", "starts_at", "ends_at")
+            if getattr(timing, field) != getattr(schedule, field)
+        ]
+    changed = tuple(["schedule"] * moves + plain)
+    owned = ("task", "target_node_id", "priority", *_POLICIES)
+    return PlannedEdit(
+        changed=changed,
+        slots_move=moves,
+        cuts_off=not moves and _cuts_off(schedule, changes, now=now),
+        heals=may(actor, Verb.RESUME_SCHEDULE, facts_about(schedule))
+        and any(field not in ("name", "priority") for field in changed),
+        target_moves=target_pk != schedule.target_pk,
+        sponsor_moves=actor.user_pk != schedule.sponsor_pk and any(field in changed for field in owned),
+        target_pk=target_pk,
+        model=getattr(changes, "model", None) if changes.has("model") else schedule.model,
+        max_runs=changes.max_runs if changes.has("max_runs") else schedule.max_runs,
+        plan=steps.plan_or_none(schedule)
+        if timing is None
+        else Plan(timing.timetable, timing.starts_at, timing.ends_at),
+    )
 
 
 def _check_kind(schedule: Schedule, changes: ScheduleChanges) -> None:
@@ -268,13 +339,21 @@ def _set_plain_fields(tx: Tx, schedule: Schedule, changes: ScheduleChanges) -> N
         schedule.text_pk = schedule.text.id
 
 
-def _set_target(tx: Tx, schedule: Schedule, changes: ScheduleChanges) -> bool:
+def _new_target(session: Session, schedule: Schedule, changes: ScheduleChanges) -> int:
+    """The key of the target after the edit. Raises AppError `target_node_not_found` (404)."""
     if not changes.has("target_node_id") or changes.target_node_id == schedule.target_id:
-        return False
-    target = target_for(schedule.target_kind)
-    target_pk = target.find(tx.session, schedule.network_pk, changes.target_node_id)
+        return schedule.target_pk
+    target_pk = target_for(schedule.target_kind).find(session, schedule.network_pk, changes.target_node_id)
     if target_pk is None:
         raise AppError("target_node_not_found", field="target_node_id", status=404)
+    return target_pk
+
+
+def _set_target(tx: Tx, schedule: Schedule, changes: ScheduleChanges) -> bool:
+    target_pk = _new_target(tx.session, schedule, changes)
+    if target_pk == schedule.target_pk:
+        return False
+    target = target_for(schedule.target_kind)
     schedule.target_pk = target_pk
     schedule.target_id = changes.target_node_id
     schedule.target_alias = target.load(tx.session, [target_pk])[target_pk].alias

@@ -6,13 +6,23 @@ import unicodedata
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
 
 from webapp.clock import parse_instant
 from webapp.scheduling.lifecycle import MisfirePolicy, OverlapPolicy
 
 MAX_TEXT = 10_000
 MAX_REASON = 500
+MAX_IN_BULK = 200
 # How long undelivered work may wait: a minute to a week.
 MIN_TTL_SECONDS, MAX_TTL_SECONDS = 60, 7 * 86_400
 
@@ -236,6 +246,32 @@ class MoveRequest(Strict):
 
     to: Instant
     slot: Instant | None = None
+
+
+class BulkRequest(Strict):
+    """The same to many schedules, each by its id; `reason` and `resume_at` go with a pause alone."""
+
+    action: Literal["pause", "resume", "cancel"]
+    schedule_ids: Annotated[list[TargetId], Field(min_length=1, max_length=MAX_IN_BULK)]
+    reason: Reason | None = None
+    resume_at: Instant | None = None
+
+    @field_validator("schedule_ids")
+    @classmethod
+    def _each_once(cls, ids: list[str]) -> list[str]:
+        return list(dict.fromkeys(ids))
+
+    @field_validator("reason", "resume_at")
+    @classmethod
+    def _for_a_pause(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("action", "pause") != "pause":
+            raise ValueError("goes with a pause alone")
+        return value
+
+    def pause(self) -> PauseRequest:
+        """What belongs to the pause."""
+        named = self.model_fields_set & {"reason", "resume_at"}
+        return PauseRequest(**{name: getattr(self, name) for name in named})
 
 
 class PreviewRequest(Strict):

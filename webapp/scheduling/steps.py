@@ -183,7 +183,7 @@ def is_dispatched(run: Run) -> bool:
 def account_for_due(tx: Tx, schedule: Schedule, code: str, *, now: datetime) -> None:
     """Record the slots of a locked schedule that fell due and were not claimed, as one skipped run."""
     due, first = schedule.due, schedule.due.next_run_at
-    if first is None or not _fell_due(schedule, first, now=now):
+    if first is None or not fell_due(schedule, first, now=now):
         return
     plan = plan_or_none(schedule) or _plan_as_audited(tx, schedule)
     change = change_of(schedule.next_change, first)
@@ -208,7 +208,7 @@ def account_for_due(tx: Tx, schedule: Schedule, code: str, *, now: datetime) -> 
     due.claimed_through = max_instant(due.claimed_through, slots.newest)
 
 
-def _fell_due(schedule: Schedule, slot: datetime, *, now: datetime) -> bool:
+def fell_due(schedule: Schedule, slot: datetime, *, now: datetime) -> bool:
     """Whether a next slot has passed, by its own time or by the one that it was moved to.
 
     The change goes with what ends it here: a slot that was only put off is accounted for like any that passed.
@@ -554,8 +554,14 @@ def resume_refusal(
 
     `mended_by` is who resumes it: what that person may put right about its mandate is no refusal.
     """
-    facts = authority.as_if_mended(schedule, _admission(tx, schedule, now=now), mended_by, now=now)
-    code = policy.refusal(facts)
+    return refusal_to_resume(schedule, _admission(tx, schedule, now=now), mended_by=mended_by, now=now)
+
+
+def refusal_to_resume(
+    schedule: Schedule, admission: policy.Admission, *, mended_by: Actor | None, now: datetime
+) -> str | None:
+    """The same for facts of admission that are loaded; asks no database."""
+    code = policy.refusal(authority.as_if_mended(schedule, admission, mended_by, now=now))
     if code is not None and (code in policy.PERMANENT or code == policy.MANDATE_PAUSED):
         return code
     plan = plan_or_none(schedule)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import cast
+from typing import Literal, cast
 
 from webapp.audit import AuditEntry
 from webapp.errors import sentence_of
 from webapp.scheduling import queries
+from webapp.scheduling.authority import Mending
+from webapp.scheduling.bulk import Outcome
 from webapp.scheduling.lifecycle import ScheduleStatus, TargetKind
 from webapp.scheduling.models import Run, Schedule
+from webapp.scheduling.outlook import Effect, OpenWork
 from webapp.scheduling.policy import Check
 from webapp.targets.node_queries import WorkInstants
 from webapp.timetable import Occurrence, TimetableError, from_stored, sentence, to_public
@@ -106,6 +109,56 @@ def check_json(check: Check) -> shapes.AdmissionCheck:
         "ok": check.ok,
         "permanent": check.permanent,
         "message": queries.check_sentence(check),
+    }
+
+
+def effect_json(effect: Effect) -> shapes.Effect:
+    """What a call would do to one schedule."""
+    return {
+        "schedule_id": effect.schedule_id,
+        "name": effect.name,
+        "status": None if effect.status is None else effect.status.value,
+        "status_after": None if effect.becomes is None else effect.becomes.value,
+        "error": effect.code,
+        "message": None if effect.code is None else sentence_of(effect.code),
+        "changes": effect.changes,
+        "withdrawn": [_work_json(work) for work in effect.withdrawn],
+        "at_work": [_work_json(work) for work in effect.at_work],
+        "asked_to_stop": effect.asked_to_stop,
+        "skipped": effect.skipped,
+        "drops_change": effect.drops_change,
+        "mandate": _MENDED[effect.mending],
+        "missed": effect.missed,
+        "missed_since": instant(effect.missed_since),
+        "next_slots": [required_instant(slot) for slot in effect.next_slots],
+    }
+
+
+_MENDED: dict[Mending, Literal["nothing", "restore", "renew", "take_over"]] = {
+    Mending.NOTHING: "nothing",
+    Mending.RESTORE: "restore",
+    Mending.RENEW: "renew",
+    Mending.TAKE_OVER: "take_over",
+}
+
+
+def _work_json(work: OpenWork) -> shapes.OpenWork:
+    return {
+        "run_id": work.run_id,
+        "scheduled_for": required_instant(work.scheduled_for),
+        "status": work.status.value,
+    }
+
+
+def outcome_json(outcome: Outcome) -> shapes.Outcome:
+    """What became of one of many."""
+    return {
+        "schedule_id": outcome.schedule_id,
+        "ok": outcome.code is None,
+        "error": outcome.code,
+        "message": None if outcome.code is None else sentence_of(outcome.code),
+        "status": None if outcome.status is None else outcome.status.value,
+        "revision": outcome.revision,
     }
 
 

@@ -113,6 +113,51 @@ class AdmissionCheck(TypedDict):
     message: str
 
 
+class OpenWork(TypedDict):
+    """An open run that a call would take back, or leave to end."""
+
+    run_id: str
+    scheduled_for: Instant
+    status: RunStatus
+
+
+class Effect(TypedDict):
+    """What a call would do to one schedule; with an `error` it would be refused, and the rest is empty.
+
+    `changes` is false where it is there already. `withdrawn` is work that nobody has taken up, `at_work` what goes on
+    or (`asked_to_stop`) is told to stop; `skipped` due slots that are recorded as skipped; `missed` slots since
+    `missed_since` that are not caught up; `mandate` what is done to its mandate first.
+    """
+
+    schedule_id: str
+    name: str
+    status: ScheduleStatus | None
+    status_after: ScheduleStatus | None
+    error: str | None
+    message: str | None
+    changes: bool
+    withdrawn: list[OpenWork]
+    at_work: list[OpenWork]
+    asked_to_stop: bool
+    skipped: int
+    drops_change: bool
+    mandate: Literal["nothing", "restore", "renew", "take_over"]
+    missed: int
+    missed_since: Instant | None
+    next_slots: list[Instant]
+
+
+class Outcome(TypedDict):
+    """What became of one of many; `error` says why it was refused."""
+
+    schedule_id: str
+    ok: bool
+    error: str | None
+    message: str | None
+    status: ScheduleStatus | None
+    revision: int | None
+
+
 # ---------------------------------------------------------------- runs
 
 
