@@ -79,10 +79,9 @@ def undo_next_change(
     `schedule_proposed`, `revision_conflict`.
     """
     schedule = _locked(tx, actor, schedule_id)
-    seen = revision()
+    check_revision(schedule, revision())
     if schedule.next_change is None:
         return schedule
-    check_revision(schedule, seen)
     _set(tx, schedule, None, actor=actor.name, now=now)
     return schedule
 

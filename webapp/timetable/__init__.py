@@ -14,6 +14,7 @@ from webapp.timetable.describe import (
 )
 from webapp.timetable.errors import TimetableError
 from webapp.timetable.kinds import Cron, Daily, Interval, Once, Plan, Span, Timetable, Weekly
+from webapp.timetable.local_days import day_begins, local_day, offsets_between
 from webapp.timetable.parsing import (
     ABSENT,
     Absent,
@@ -55,7 +56,10 @@ __all__ = [
     "canonical_form",
     "canonical_zone",
     "clock_changes",
+    "day_begins",
     "from_stored",
+    "local_day",
+    "offsets_between",
     "on_clock",
     "parse_timetable",
     "rezone",
