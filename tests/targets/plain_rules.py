@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 HOUR = timedelta(hours=1)
+# A mandate is renewed for as long as it lasted, and at least for a day.
+DAY = timedelta(days=1)
 
 
 class Refused(Exception):
@@ -154,6 +156,7 @@ class PlainRoom:
         self._refuse_completed(schedule)
         if schedule.status != "paused":
             self._leave(schedule, "paused", None, "schedule_paused")
+        self._send_what_waits()
 
     def resume(self, schedule: PlainSchedule) -> None:
         self._refuse_completed(schedule)
@@ -194,13 +197,14 @@ class PlainRoom:
             self._leave(schedule, "needs_attention", "mandate_revoked", "mandate_revoked")
         else:
             self._take_back(schedule, "mandate_revoked")
-            self._send_what_waits()
+        self._send_what_waits()
 
     def end_mandate_at(self, schedule: PlainSchedule, until: datetime) -> None:
         if schedule.mandate.state == "revoked":
             raise Refused("mandate_is_revoked")
         schedule.mandate.until = until
         self._look_again(schedule)
+        self._send_what_waits()
 
     def lose_sponsor(self, *, how: str) -> None:
         if how == "deactivated":
@@ -209,6 +213,7 @@ class PlainRoom:
             self.sponsor_member = False
         for schedule in self.schedules:
             self._look_again(schedule)
+        self._send_what_waits()
 
     def sponsor_returns(self) -> None:
         self.sponsor_active = self.sponsor_member = True
@@ -264,6 +269,7 @@ class PlainRoom:
                 self._after(schedule, run)
             elif idle:
                 run.status, idle = "delivered", False
+        self._send_what_waits()
 
     def turn_begins(self) -> str | None:
         """Whose turn is next, if no turn is at work: `person`, whose turn is answered at once, or `schedule`."""
@@ -303,7 +309,7 @@ class PlainRoom:
         if old.state == "revoked" or old.expired(self.now):
             until = old.until
             if old.until is not None and old.expired(self.now):
-                until = self.now + (old.until - old.since)
+                until = self.now + max(old.until - old.since, DAY)
             return PlainMandate(self.now, until)
         return PlainMandate(old.since, old.until)
 
@@ -338,7 +344,6 @@ class PlainRoom:
             self._account(schedule, code)
         schedule.status, schedule.reason, schedule.next = status, reason, None
         self._take_back(schedule, code)
-        self._send_what_waits()
 
     def _due(self, schedule: PlainSchedule) -> tuple[datetime, int]:
         """The newest due slot, and how many are due."""
@@ -366,7 +371,10 @@ class PlainRoom:
         return sorted(found, key=lambda run: run.slot)
 
     def _send_what_waits(self) -> None:
-        """An idle chat takes what has waited longest, with the words as they now are, if it still may."""
+        """An idle chat takes what has waited longest, with the words as they now are, if it still may.
+
+        Called when all that one event means has happened.
+        """
         while self.idle and self._waiting():
             run = self._waiting()[0]
             schedule = self.owner_of(run)

@@ -39,7 +39,7 @@ from webapp.scheduling.models import Run, Schedule, ScheduleDue
 from webapp.store import reading
 from webapp.store.texts import WorkText
 
-LIVES = int(os.environ.get("CARILLON_INTERLEAVINGS", "100"))
+LIVES = int(os.environ.get("CARILLON_INTERLEAVINGS", "60"))
 STEPS = 15
 # No two slots ever fall on one instant, so that the order of turns is never a matter of taste.
 MINUTES = ((0, 30), (10, 40))
@@ -71,6 +71,11 @@ class Life(RuleBasedStateMachine):
     @initialize(once=st.booleans(), minute=st.integers(0, 1))
     def begin(self, once: bool, minute: int) -> None:
         parlour = self.parlour
+        # Every life begins at the same time of a day of its own, so that it can be lived again.
+        tomorrow = (parlour.clock.now() + timedelta(days=1)).replace(
+            hour=8, minute=12, second=0, microsecond=0
+        )
+        parlour.clock.advance(seconds=(tomorrow - parlour.clock.now()).total_seconds())
         self.room = PlainRoom(parlour.clock.now())
         parlour.chat = parlour.open_chat()
         self.real: list[Schedule] = []
