@@ -303,7 +303,8 @@ def test_among_the_schedules_others_see_that_it_exists_and_not_its_words(scene: 
     path = f"{SCHEDULES}/{task['schedule_id']}"
     for who, words in (("bob", "Secret words."), ("alice", None), ("vera", None)):
         seen = scene.call(who, "GET", path).part("schedule")
-        assert (seen["name"], seen["target_kind"], seen["target_node_id"]) == ("News", "chat", None)
+        name = f"Prompt {seen['short_id']}" if words is None else "News"
+        assert (seen["name"], seen["target_kind"], seen["target_node_id"]) == (name, "chat", None)
         assert seen["task"] == words
         assert (seen["target_chat_id"] is None) is (seen["target_alias"] is None) is (words is None)
         one = scene.call(who, "GET", f"/api/runs/{run['id']}").part("run")
@@ -320,9 +321,15 @@ def test_among_the_schedules_others_see_that_it_exists_and_not_its_words(scene: 
     assert scene.call("alice", "POST", f"{path}/cancel").part("schedule")["status"] == "cancelled"
 
 
-def test_the_title_of_somebody_elses_chat_is_not_found_letter_by_letter(scene: Scene) -> None:
-    scene.task(scene.chat("bob", "Takeover plans"), "bob", name="News")
-    assert scene.call("alice", "GET", f"{SCHEDULES}?q=takeover").part("schedules") == []
+def test_somebody_elses_words_are_not_found_letter_by_letter(scene: Scene) -> None:
+    task = scene.task(scene.chat("bob", "Takeover plans"), "bob", prompt="Buy the mill quietly.")
+    assert task["name"] == "Buy the mill quietly."
+    for word in ("takeover", "quietly"):
+        assert scene.call("alice", "GET", f"{SCHEDULES}?q={word}").part("schedules") == []
+        found = scene.call("bob", "GET", f"{SCHEDULES}?q={word}").part("schedules")
+        assert [row["name"] for row in found] == [task["name"]]
+    [known] = scene.call("alice", "GET", f"{SCHEDULES}?q={task['id']}").part("schedules")
+    assert "quietly" not in str(known)
 
 
 def test_a_node_has_no_business_here(scene: Scene) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from sqlalchemy import select
@@ -93,7 +94,8 @@ def test_its_owner_edits_it_and_nobody_else_reads_it(house: House) -> None:
     assert "Read the herald." in page
     alice = house.alice
     seen = alice.get(own)
-    assert "Papers" in seen
+    assert "Papers" not in seen
+    assert re.search(r"<h1>Prompt [2-9a-z]{6}</h1>", seen)
     assert "herald" not in seen
     assert "Morning news" not in seen
     assert "Its words are Bob’s alone." in seen

@@ -39,6 +39,7 @@ from webapp.scheduling.fields import (
     SkipRequest,
 )
 from webapp.scheduling.policy import MANDATE_CODES
+from webapp.scheduling.queries import Order
 from webapp.web import shapes
 from webapp.web.openapi import Body, Call, Maybe, Parameter, Schema, document
 from webapp.web.policy import UserApi, access
@@ -273,6 +274,22 @@ def _list(name: str, shape: Any, *parameters: Parameter, codes: tuple[str, ...] 
     return Call({200: {name: list[shape], **_NEXT}}, parameters=(*parameters, *_PAGE), codes=codes)
 
 
+_LISTED: Final = (
+    _one_of("status", shapes.ScheduleStatus, "Only schedules in this state."),
+    Parameter("target_kind", {"type": "string", "enum": ["node", "chat"]}, "Only schedules for these."),
+    Parameter(
+        "target_node_id",
+        {"type": "string", "minLength": 2, "maxLength": 200},
+        "Only those for this node.",
+    ),
+    Parameter("q", {"type": "string", "maxLength": 200}, "A part of the name or the alias, or the short id."),
+    Parameter(
+        "sort",
+        {"type": "string", "enum": [order.value for order in Order], "default": "updated"},
+        "The one changed last first; what is due first; from A to Z; what needs a person first.",
+    ),
+    _NETWORK_ID,
+)
 _ANSWER: Final = Call(
     {200: {"approval": shapes.Approval}},
     Body(NoBody, optional=True),
@@ -299,21 +316,8 @@ _MANDATE_CHANGE: Final = Call(
 CALLS: Final[Mapping[str, Call]] = {
     "api_openapi.show_openapi": Call({200: "application/json"}),
     # --- schedules
-    "api_schedules.list_schedules": _list(
-        "schedules",
-        shapes.Schedule,
-        _one_of("status", shapes.ScheduleStatus, "Only schedules in this state."),
-        Parameter("target_kind", {"type": "string", "enum": ["node", "chat"]}, "Only schedules for these."),
-        Parameter(
-            "target_node_id",
-            {"type": "string", "minLength": 2, "maxLength": 200},
-            "Only those for this node.",
-        ),
-        Parameter(
-            "q", {"type": "string", "maxLength": 200}, "A part of the name or the alias, or the short id."
-        ),
-        _NETWORK_ID,
-    ),
+    "api_schedules.list_schedules": _list("schedules", shapes.Schedule, *_LISTED),
+    "api_schedules.export_schedules": Call({200: "application/json"}, parameters=_LISTED),
     "api_schedules.create_schedule": Call(
         {201: _WITH_WARNINGS},
         Body(NewSchedule, also={"network_id": _NETWORK}),

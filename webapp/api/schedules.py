@@ -25,10 +25,10 @@ from webapp.scheduling.fields import (
 )
 from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus, TargetKind
 from webapp.scheduling.outlook import Act
-from webapp.scheduling.queries import MAX_SEARCH, RunFilter, ScheduleFilter
+from webapp.scheduling.queries import MAX_SEARCH, Order, RunFilter, ScheduleFilter
 from webapp.store import db
 from webapp.timetable import Plan, clock_changes, sentence, upcoming
-from webapp.web import present
+from webapp.web import export, present
 from webapp.web.auth import current_actor
 from webapp.web.policy import UserApi, access
 from webapp.web.requests import (
@@ -44,16 +44,31 @@ blueprint = Blueprint("api_schedules", __name__, url_prefix="/api/scheduled-task
 @blueprint.get("")
 @access(UserApi, verb=Verb.READ)
 def list_schedules() -> Response:
-    """The schedules of the caller's networks, the one changed last first."""
+    """The schedules of the caller's networks, the one changed last first unless `sort` says another order."""
+    wanted, order = _narrowed()
+    page = queries.list_ordered(db.session(), networks_of_read(), wanted, order, page_request())
+    rows = [present.schedule_json(row, current_actor().user_pk) for row in page.rows]
+    return jsonify(ok=True, schedules=rows, next_cursor=page.next_cursor)
+
+
+@blueprint.get("/export")
+@access(UserApi, verb=Verb.READ)
+def export_schedules() -> Response:
+    """What is listed as one JSON document, up to 10 000 schedules, sent as it is read."""
+    wanted, order = _narrowed()
+    queries.check_search(wanted)
+    return export.answer(networks_of_read(), wanted, order, current_actor().user_pk)
+
+
+def _narrowed() -> tuple[ScheduleFilter, Order]:
     wanted = ScheduleFilter(
+        viewer_pk=current_actor().user_pk,
         status=choice_of("status", ScheduleStatus),
         target_kind=choice_of("target_kind", TargetKind),
         target_id=line_of("target_node_id", 2, 200),
         q=line_of("q", 0, MAX_SEARCH),
     )
-    page = queries.list_schedules(db.session(), networks_of_read(), wanted, page_request())
-    rows = [present.schedule_json(row, current_actor().user_pk) for row in page.rows]
-    return jsonify(ok=True, schedules=rows, next_cursor=page.next_cursor)
+    return wanted, choice_of("sort", Order) or Order.UPDATED
 
 
 @blueprint.post("")

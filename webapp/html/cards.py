@@ -13,7 +13,7 @@ from webapp.chat.lifecycle import ApprovalStatus
 from webapp.chat.queries import count_pending, list_approvals
 from webapp.errors import sentence_of
 from webapp.html.filters import plural, relative, wall
-from webapp.html.privacy import aim, facts_of, is_chat
+from webapp.html.privacy import aim, called, facts_of, is_chat
 from webapp.html.viewing import address
 from webapp.html.ways import way_out
 from webapp.identity.access import Actor, Verb, may
@@ -155,7 +155,7 @@ def _need(card: Card, actor: Actor) -> Need:
         icon=kind.icon,
         word=kind.word,
         since=alert.created_at,
-        title=schedule.name if schedule is not None else alert.subject_id,
+        title=called(schedule) if schedule is not None else alert.subject_id,
         href=f"/schedules/{schedule.schedule_id}" if schedule is not None else None,
         rest=kind.rest,
         words=sentence_of(alert.code),
@@ -286,7 +286,7 @@ def _of_proposal(schedule: Schedule) -> Need:
         icon="proposed",
         word="Proposed",
         since=schedule.created_at,
-        title=schedule.name,
+        title=called(schedule),
         href=own,
         rest="waits for your confirmation",
         words="An agent proposed it. It runs only if you stand behind it, and lapses after 7 days.",
@@ -304,7 +304,7 @@ def _of_expiring(waiting: Waiting, zone: str) -> Iterable[Need]:
             icon="expired",
             word="Mandate ends soon",
             since=None,
-            title=schedule.name if schedule is not None else mandate.workload,
+            title=called(schedule) if schedule is not None else mandate.workload,
             href=own,
             rest=f"may act until {wall(mandate.expires_at, zone, 'long')}",
             words="After that nothing starts under it, and its schedule stops.",

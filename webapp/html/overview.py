@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from webapp.errors import AppError
 from webapp.html import cards, stave
 from webapp.html.filters import number, plural
-from webapp.html.privacy import aim, is_chat
+from webapp.html.privacy import aim, called, is_chat
 from webapp.html.respond import flash, page, redirect_to
 from webapp.html.runs import RunRow, run_rows
 from webapp.html.viewing import shown_networks
@@ -239,7 +239,7 @@ class Overview:
         """The next 24 hours."""
         ringing = [
             stave.Ringing(
-                schedule.name,
+                called(schedule),
                 schedule.schedule_id,
                 schedule.target_id,
                 plan,

@@ -6,12 +6,11 @@ from webapp.identity.access import Facts
 from webapp.scheduling.lifecycle import TargetKind
 from webapp.scheduling.models import Run, Schedule
 from webapp.web.auth import current_actor
-from webapp.web.present import is_private
 
 
 def is_secret(thing: Schedule | Run) -> bool:
     """Whether the words of a schedule, or of a run (its schedule loaded), are not for whoever looks at the page."""
-    return is_private(schedule_of(thing), current_actor().user_pk)
+    return schedule_of(thing).is_private_to(current_actor().user_pk)
 
 
 def is_chat(thing: Schedule | Run) -> bool:
@@ -27,6 +26,11 @@ def schedule_of(thing: Schedule | Run) -> Schedule:
 def aim(thing: Schedule | Run) -> str:
     """What it is aimed at, by name: a node's alias, a chat's title; somebody else's chat has none."""
     return "a chat" if is_secret(thing) else thing.target_alias
+
+
+def called(thing: Schedule | Run) -> str:
+    """What a schedule, or that of a run, is called before whoever looks at the page."""
+    return schedule_of(thing).name_for(current_actor().user_pk)
 
 
 def facts_of(schedule: Schedule) -> Facts:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from webapp.chat.operations import abort_turn
 from webapp.errors import AppError, sentence_of
 from webapp.html import run_story
-from webapp.html.privacy import aim
+from webapp.html.privacy import aim, called
 from webapp.html.respond import flash, page, redirect_to
 from webapp.html.viewing import address, asked, asked_choice, reached_networks, shown_networks
 from webapp.html.ways import way_out
@@ -59,7 +59,7 @@ def run_rows(runs: Iterable[Run], *, now: datetime) -> list[RunRow]:
     return [
         RunRow(
             run,
-            run.schedule.name,
+            called(run),
             run_story.lateness(run),
             run_story.duration(run, now),
             _words(run),

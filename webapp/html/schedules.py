@@ -44,7 +44,6 @@ from webapp.timetable import upcoming
 from webapp.web.auth import current_actor, viewer_place, viewer_zone
 from webapp.web.body import parse
 from webapp.web.policy import SignedIn, access
-from webapp.web.present import is_private
 
 blueprint = Blueprint("schedule_pages", __name__, url_prefix="/schedules")
 
@@ -83,7 +82,7 @@ def list_schedules() -> Response:
 def _list_context() -> dict[str, Any]:
     session, networks = db.session(), shown_networks()
     status, text = asked_choice("status", ScheduleStatus), asked("q")
-    wanted = ScheduleFilter(status=status, q=text)
+    wanted = ScheduleFilter(status=status, q=text, viewer_pk=current_actor().user_pk)
     found = queries.list_by_next(session, networks, wanted, PageRequest(_PER_PAGE, asked("cursor")))
     counts = queries.count_by_status(session, networks)
     following = found.next_cursor
@@ -215,7 +214,7 @@ def allowed(actor: Actor, schedule: Schedule) -> frozenset[str]:
         "edit": (standing or rearmable or (proposed and stands_behind))
         and may(actor, Verb.EDIT_SCHEDULE, facts),
         "cancel": standing and may(actor, Verb.CANCEL_SCHEDULE, facts),
-        "duplicate": may(actor, Verb.CREATE_SCHEDULE, facts) and not is_private(schedule, actor.user_pk),
+        "duplicate": may(actor, Verb.CREATE_SCHEDULE, facts) and not schedule.is_private_to(actor.user_pk),
         "confirm": proposed and stands_behind,
         "reject": proposed and may(actor, Verb.CANCEL_SCHEDULE, facts),
     }

@@ -35,7 +35,7 @@ def init_shell(app: Flask) -> None:
     app.jinja_env.filters.update(filters.FILTERS)
     app.jinja_env.tests.update(filters.TESTS)
     app.jinja_env.tests.update(secret=privacy.is_secret, chat=privacy.is_chat)
-    app.jinja_env.filters.update(aim=privacy.aim)
+    app.jinja_env.filters.update(aim=privacy.aim, called=privacy.called)
     app.before_request(_note_events)
     app.context_processor(_shell_context)
     app.register_blueprint(blueprint)

@@ -34,6 +34,8 @@ class Schedule(Base):
     __tablename__ = "schedules"
     __table_args__ = (
         Index("ix_schedules_network_pk_updated_at", "network_pk", "updated_at"),
+        Index("ix_schedules_state", "network_pk", "status", "updated_at"),
+        Index("ix_schedules_name", "network_pk", text("lower(name)"), "id"),
         Index("ix_schedules_target", "target_kind", "target_pk"),
         Index("ix_schedules_sponsor_pk", "sponsor_pk"),
         partial_index("ix_schedules_resume_at", "resume_at", where=_RESUMING),
@@ -90,6 +92,14 @@ class Schedule(Base):
     text: Mapped[WorkText] = relationship(lazy="raise")
     sponsor: Mapped[User] = relationship(lazy="raise", foreign_keys=[sponsor_pk])
     network: Mapped[Network] = relationship(lazy="raise")
+
+    def is_private_to(self, user_pk: int) -> bool:
+        """Whether it speaks into a chat that is not this person's own: then its words are not for them."""
+        return self.target_kind is TargetKind.CHAT and self.sponsor_pk != user_pk
+
+    def name_for(self, user_pk: int) -> str:
+        """What to call it before a person. The name of a prompt is its beginning, and as private as the prompt."""
+        return f"Prompt {self.short_id}" if self.is_private_to(user_pk) else self.name
 
 
 class ScheduleDue(Base):

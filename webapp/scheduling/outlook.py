@@ -138,7 +138,7 @@ def effect(
     schedule: Schedule, known: Known, actor: Actor, act: Act, wish: PauseRequest, *, now: datetime
 ) -> Effect:
     """What `act` would do to one schedule; no database is asked."""
-    base = Effect(schedule.schedule_id, schedule.name, schedule.status)
+    base = Effect(schedule.schedule_id, schedule.name_for(actor.user_pk), schedule.status)
     if act is Act.PAUSE:
         return _pause(base, schedule, known, actor, wish, now=now)
     if act is Act.RESUME:

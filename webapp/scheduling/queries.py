@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
-from sqlalchemy import Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError, sentence_of
@@ -36,6 +37,8 @@ class ScheduleFilter:
     target_kind: TargetKind | None = None
     target_id: str | None = None
     q: str | None = None
+    # Who searches: words that are private to another are not found, not even letter by letter.
+    viewer_pk: int | None = None
 
 
 def _with_parts(statement: Select[Schedule]) -> Select[Schedule]:
@@ -69,20 +72,25 @@ def _narrowed(statement: Select[Schedule], wanted: ScheduleFilter) -> Select[Sch
     if wanted.target_id is not None:
         statement = statement.where(Schedule.target_id == wanted.target_id)
     if wanted.q:
-        if len(wanted.q) > MAX_SEARCH or "\x00" in wanted.q:
-            raise AppError("invalid_q", field="q")
-        statement = statement.where(
-            or_(
-                Schedule.name.icontains(wanted.q, autoescape=True),
-                # The title of a chat is for its owner alone, also letter by letter.
-                and_(
-                    Schedule.target_kind == TargetKind.NODE,
-                    Schedule.target_alias.icontains(wanted.q, autoescape=True),
-                ),
-                Schedule.short_id == wanted.q.lower(),
-            )
+        check_search(wanted)
+        readable = _readable(wanted)
+        said = or_(
+            Schedule.name.icontains(wanted.q, autoescape=True),
+            Schedule.target_alias.icontains(wanted.q, autoescape=True),
         )
+        statement = statement.where(or_(and_(readable, said), Schedule.short_id == wanted.q.lower()))
     return statement
+
+
+def _readable(wanted: ScheduleFilter) -> ColumnElement[bool]:
+    """The condition of schedules whose words are for whoever asks."""
+    return or_(Schedule.target_kind == TargetKind.NODE, Schedule.sponsor_pk == wanted.viewer_pk)
+
+
+def check_search(wanted: ScheduleFilter) -> None:
+    """Raise AppError `invalid_q` for a text that cannot be searched."""
+    if wanted.q is not None and (len(wanted.q) > MAX_SEARCH or "\x00" in wanted.q):
+        raise AppError("invalid_q", field="q")
 
 
 _PLACE = re.compile(r"(due|rest)-([0-9]{1,16})-([0-9]{1,18})", re.ASCII)
@@ -151,6 +159,149 @@ def _not_planned(
         earlier = and_(Schedule.updated_at == at, Schedule.id < after)
         statement = statement.where(or_(Schedule.updated_at < at, earlier))
     return _narrowed(_with_parts(statement), wanted)
+
+
+class Order(StrEnum):
+    """In which order schedules are listed."""
+
+    UPDATED = "updated"
+    NEXT = "next"
+    NAME = "name"
+    STATE = "state"
+
+
+# What needs a person first, what is over last.
+STATES_IN_ORDER = (
+    ScheduleStatus.NEEDS_ATTENTION,
+    ScheduleStatus.PROPOSED,
+    ScheduleStatus.ACTIVE,
+    ScheduleStatus.PAUSED,
+    ScheduleStatus.COMPLETED,
+    ScheduleStatus.CANCELLED,
+)
+
+
+def list_ordered(
+    session: Session,
+    networks: Collection[int],
+    wanted: ScheduleFilter,
+    order: Order,
+    request: PageRequest,
+) -> Page[Schedule]:
+    """A page of schedules in one of the orders, which all go on by keys: a later page costs no more than the first.
+
+    Raises AppError `invalid_cursor` (also for one of another order), `invalid_q`.
+    """
+    listing = {
+        Order.UPDATED: list_schedules,
+        Order.NEXT: list_by_next,
+        Order.NAME: list_by_name,
+        Order.STATE: list_by_state,
+    }
+    return listing[order](session, networks, wanted, request)
+
+
+def _within(networks: Collection[int]) -> ColumnElement[bool]:
+    """The condition of these networks; of a single one in the form that keeps the order of an index."""
+    if len(networks) == 1:
+        return Schedule.network_pk == next(iter(networks))
+    return Schedule.network_pk.in_(networks)
+
+
+def list_by_name(
+    session: Session, networks: Collection[int], wanted: ScheduleFilter, request: PageRequest
+) -> Page[Schedule]:
+    """A page of schedules from A to Z, as the database compares names in small letters.
+
+    Those whose names are not for whoever asks come behind, in no order of their names. Raises AppError
+    `invalid_cursor`, `invalid_q`.
+    """
+    part, after = _name_place(request.cursor)
+    rows: list[Schedule] = []
+    if part == "name":
+        rows += session.scalars(_by_name(session, networks, wanted, after).limit(request.limit + 1)).unique()
+    if len(rows) <= request.limit:
+        hidden = select(Schedule).where(_within(networks), ~_readable(wanted)).order_by(Schedule.id)
+        if part == "hidden":
+            hidden = hidden.where(Schedule.id > after)
+        most = request.limit + 1 - len(rows)
+        rows += session.scalars(_narrowed(_with_parts(hidden), wanted).limit(most)).unique()
+    if len(rows) <= request.limit:
+        return Page(rows, None)
+    last = rows[-2]
+    hides = wanted.viewer_pk is None and last.target_kind is TargetKind.CHAT
+    hides = hides or (wanted.viewer_pk is not None and last.is_private_to(wanted.viewer_pk))
+    return Page(rows[:-1], f"{'hidden' if hides else 'name'}-{last.id}")
+
+
+def _by_name(
+    session: Session, networks: Collection[int], wanted: ScheduleFilter, after: int | None
+) -> Select[Schedule]:
+    name = func.lower(Schedule.name)
+    statement = select(Schedule).where(_within(networks), _readable(wanted)).order_by(name, Schedule.id)
+    if after is not None:
+        # The database's own idea of the name's small letters, so that a page neither repeats nor leaves out.
+        held = select(name).where(Schedule.id == after, Schedule.network_pk.in_(networks), _readable(wanted))
+        reached = session.scalar(held)
+        if reached is None:
+            raise AppError("invalid_cursor", field="cursor")
+        statement = statement.where(name >= reached, or_(name > reached, Schedule.id > after))
+    return _narrowed(_with_parts(statement), wanted)
+
+
+_NAME_PLACE = re.compile(r"(name|hidden)-([0-9]{1,18})", re.ASCII)
+
+
+def _name_place(cursor: str | None) -> tuple[str, int | None]:
+    if cursor is None:
+        return "name", None
+    found = _NAME_PLACE.fullmatch(cursor)
+    if found is None:
+        raise AppError("invalid_cursor", field="cursor")
+    return found[1], int(found[2])
+
+
+def list_by_state(
+    session: Session, networks: Collection[int], wanted: ScheduleFilter, request: PageRequest
+) -> Page[Schedule]:
+    """A page of schedules by state, what needs a person first; in each state the one changed last first.
+
+    One statement for each state that the page reaches. Raises AppError `invalid_cursor`, `invalid_q`.
+    """
+    place, at, after = _state_place(request.cursor)
+    rows: list[Schedule] = []
+    for status in STATES_IN_ORDER[place:]:
+        if wanted.status not in (None, status):
+            continue
+        statement = select(Schedule).where(_within(networks), Schedule.status == status)
+        if at is not None:
+            earlier = or_(Schedule.updated_at < at, Schedule.id < after)
+            statement = statement.where(Schedule.updated_at <= at, earlier)
+            at = None
+        newest = (Schedule.updated_at.desc(), Schedule.id.desc())
+        most = request.limit + 1 - len(rows)
+        statement = _narrowed(_with_parts(statement), wanted).order_by(*newest).limit(most)
+        rows += session.scalars(statement).unique()
+        if len(rows) > request.limit:
+            last = rows[-2]
+            number = STATES_IN_ORDER.index(last.status)
+            return Page(rows[:-1], f"state-{number}-{to_milliseconds(last.updated_at)}-{last.id}")
+    return Page(rows, None)
+
+
+_STATE_PLACE = re.compile(r"state-([0-5])-([0-9]{1,16})-([0-9]{1,18})", re.ASCII)
+
+
+def _state_place(cursor: str | None) -> tuple[int, datetime | None, int]:
+    if cursor is None:
+        return 0, None, 0
+    found = _STATE_PLACE.fullmatch(cursor)
+    try:
+        if found is None:
+            raise ValueError("not a cursor of this list")
+        return int(found[1]), from_milliseconds(int(found[2])), int(found[3])
+    except (ValueError, OverflowError):
+        raise AppError("invalid_cursor", field="cursor") from None
 
 
 def count_by_status(session: Session, networks: Collection[int]) -> dict[ScheduleStatus, int]:

@@ -22,20 +22,15 @@ from webapp.web.present_people import instant
 _PRIORITIES: tuple[shapes.Priority, ...] = ("high", "normal", "low")
 
 
-def is_private(schedule: Schedule, viewer_pk: int) -> bool:
-    """Whether a schedule speaks into a chat that is not the viewer's own: then its words are not for them."""
-    return schedule.target_kind is TargetKind.CHAT and schedule.sponsor_pk != viewer_pk
-
-
 def schedule_json(row: Schedule, viewer_pk: int) -> shapes.Schedule:
     """A schedule (with its due row, text, sponsor and network loaded) as the person `viewer_pk` may see it."""
     node = row.target_kind is TargetKind.NODE
-    private = is_private(row, viewer_pk)
+    private = row.is_private_to(viewer_pk)
     view: shapes.Schedule = {
         "schedule_id": row.schedule_id,
         "short_id": row.short_id,
         "network_id": row.network.network_id,
-        "name": row.name,
+        "name": row.name_for(viewer_pk),
         "target_kind": row.target_kind.value,
         "target_node_id": row.target_id if node else None,
         "target_alias": None if private else row.target_alias,
@@ -167,7 +162,7 @@ def run_json(run: Run, viewer_pk: int) -> shapes.Run:
 
     A code without words of its own gets its sentence.
     """
-    private = is_private(run.schedule, viewer_pk)
+    private = run.schedule.is_private_to(viewer_pk)
     message = None if private else run.error_message
     return {
         "run_id": run.run_id,
