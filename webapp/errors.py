@@ -51,6 +51,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "cron_required": (400, "Write a cron expression."),
     "invalid_cron": (400, "This cron expression cannot be read."),
     "invalid_timezone": (400, "timezone must be the name of a time zone, such as Europe/Berlin."),
+    "invalid_sort": (400, "sort is updated, next, name or state."),
     "invalid_action": (400, "What is done to many is pause, resume or cancel."),
     "invalid_schedule_ids": (400, "schedule_ids is a list of 1 to 200 ids of schedules."),
     "invalid_slot": (400, "slot must be the instant of the next slot, with an offset."),

@@ -274,6 +274,10 @@ def upgrade() -> None:
             sa.Column("mandate_revision", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True)
         )
         batch_op.add_column(sa.Column("model", sa.String(length=80), nullable=True))
+    op.create_index("ix_schedules_state", "schedules", ["network_pk", "status", "updated_at"], unique=False)
+    op.create_index(
+        "ix_schedules_name", "schedules", ["network_pk", sa.text("lower(name)"), "id"], unique=False
+    )
 
     _set_wait_reasons(
         "'not_fetched', 'previous_run_active', 'catch_up'",
@@ -283,6 +287,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.drop_index("ix_schedules_state", table_name="schedules")
+    op.drop_index("ix_schedules_name", table_name="schedules")
     _set_wait_reasons(
         "'not_fetched', 'previous_run_active', 'catch_up', 'chat_busy'",
         "'not_fetched', 'previous_run_active', 'catch_up'",
