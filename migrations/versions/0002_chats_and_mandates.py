@@ -86,8 +86,22 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("mandates", schema=None) as batch_op:
         batch_op.create_index(
-            "ix_mandates_expires_at",
-            ["expires_at"],
+            "ix_mandates_ending",
+            ["network_pk", "expires_at"],
+            unique=False,
+            sqlite_where=sa.text("expires_at IS NOT NULL AND state <> 'revoked'"),
+            postgresql_where=sa.text("expires_at IS NOT NULL AND state <> 'revoked'"),
+        )
+        batch_op.create_index(
+            "ix_mandates_resting",
+            ["network_pk", "state", "updated_at"],
+            unique=False,
+            sqlite_where=sa.text("state <> 'active'"),
+            postgresql_where=sa.text("state <> 'active'"),
+        )
+        batch_op.create_index(
+            "ix_mandates_subject_ending",
+            ["subject_pk", "expires_at"],
             unique=False,
             sqlite_where=sa.text("expires_at IS NOT NULL AND state <> 'revoked'"),
             postgresql_where=sa.text("expires_at IS NOT NULL AND state <> 'revoked'"),
@@ -274,6 +288,7 @@ def upgrade() -> None:
             sa.Column("mandate_revision", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True)
         )
         batch_op.add_column(sa.Column("model", sa.String(length=80), nullable=True))
+    _count_by_indexes()
     op.create_index("ix_schedules_state", "schedules", ["network_pk", "status", "updated_at"], unique=False)
     op.create_index(
         "ix_schedules_name", "schedules", ["network_pk", sa.text("lower(name)"), "id"], unique=False
@@ -287,6 +302,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    _count_without_indexes()
     op.drop_index("ix_schedules_state", table_name="schedules")
     op.drop_index("ix_schedules_name", table_name="schedules")
     _set_wait_reasons(
@@ -342,7 +358,17 @@ def downgrade() -> None:
         batch_op.drop_index("ix_mandates_subject_pk")
         batch_op.drop_index("ix_mandates_network_pk_updated_at")
         batch_op.drop_index(
-            "ix_mandates_expires_at",
+            "ix_mandates_subject_ending",
+            sqlite_where=sa.text("expires_at IS NOT NULL AND state <> 'revoked'"),
+            postgresql_where=sa.text("expires_at IS NOT NULL AND state <> 'revoked'"),
+        )
+        batch_op.drop_index(
+            "ix_mandates_resting",
+            sqlite_where=sa.text("state <> 'active'"),
+            postgresql_where=sa.text("state <> 'active'"),
+        )
+        batch_op.drop_index(
+            "ix_mandates_ending",
             sqlite_where=sa.text("expires_at IS NOT NULL AND state <> 'revoked'"),
             postgresql_where=sa.text("expires_at IS NOT NULL AND state <> 'revoked'"),
         )
@@ -356,6 +382,46 @@ def downgrade() -> None:
 
 
 _CHECK = "ck_runs_waitreason"
+
+
+_OPEN_RUN = sa.text("status IN ('queued', 'delivered', 'running')")
+_AMISS = sa.text("status IN ('failed', 'cancelled', 'expired', 'skipped')")
+_OPEN_TASK = sa.text("status IN ('created', 'delivered', 'acked', 'running')")
+_BY_OTHERS = sa.text("actor <> 'worker'")
+
+
+def _partial(name: str, table: str, columns: list[str], where: sa.TextClause) -> None:
+    op.create_index(name, table, columns, unique=False, sqlite_where=where, postgresql_where=where)
+
+
+def _count_by_indexes() -> None:
+    """Indexes with which the pages stay quick over a long history."""
+    op.drop_index("ix_runs_open", table_name="runs")
+    history = ["schedule_pk", "scheduled_for", "id"]
+    _partial("ix_runs_open", "runs", [*history, "status", "wait_reason", "network_pk"], _OPEN_RUN)
+    _partial("ix_runs_amiss", "runs", ["schedule_pk", "status", "scheduled_for", "id"], _AMISS)
+    _partial("ix_runs_amiss_network", "runs", ["network_pk", "status", "scheduled_for", "id"], _AMISS)
+    op.drop_index("ix_tasks_inbox", table_name="tasks")
+    _partial("ix_tasks_inbox", "tasks", ["node_pk", "priority_rank", "created_at", "status"], _OPEN_TASK)
+    op.create_index("ix_tasks_node_pk_created_at", "tasks", ["node_pk", "created_at", "id"], unique=False)
+    op.drop_index("ix_audit_entries_subject", table_name="audit_entries")
+    op.create_index(
+        "ix_audit_entries_subject", "audit_entries", ["network_pk", "subject_id", "seq"], unique=False
+    )
+    _partial("ix_audit_entries_actor", "audit_entries", ["network_pk", "actor", "seq"], _BY_OTHERS)
+
+
+def _count_without_indexes() -> None:
+    op.drop_index("ix_audit_entries_actor", table_name="audit_entries")
+    op.drop_index("ix_audit_entries_subject", table_name="audit_entries")
+    op.create_index("ix_audit_entries_subject", "audit_entries", ["network_pk", "subject_id"], unique=False)
+    op.drop_index("ix_tasks_node_pk_created_at", table_name="tasks")
+    op.drop_index("ix_tasks_inbox", table_name="tasks")
+    _partial("ix_tasks_inbox", "tasks", ["node_pk", "priority_rank", "created_at"], _OPEN_TASK)
+    op.drop_index("ix_runs_amiss_network", table_name="runs")
+    op.drop_index("ix_runs_amiss", table_name="runs")
+    op.drop_index("ix_runs_open", table_name="runs")
+    _partial("ix_runs_open", "runs", ["schedule_pk", "scheduled_for", "id"], _OPEN_RUN)
 
 
 def _set_wait_reasons(before: str, after: str) -> None:

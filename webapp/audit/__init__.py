@@ -6,14 +6,15 @@ from collections import defaultdict
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import ForeignKey, Index, String, Table, insert
+from sqlalchemy import ForeignKey, Index, String, Table, insert, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from webapp.store import dialect
-from webapp.store.base import Base
+from webapp.store.base import Base, partial_index
 from webapp.store.transaction import Tx
 
 _NOTE = "audit"
+_BY_OTHERS = text("actor <> 'worker'")
 
 
 class AuditCounter(Base):
@@ -29,7 +30,11 @@ class AuditEntry(Base):
     """One change, refusal or use; never updated, never deleted while its subject's history is kept."""
 
     __tablename__ = "audit_entries"
-    __table_args__ = (Index("ix_audit_entries_subject", "network_pk", "subject_id"),)
+    __table_args__ = (
+        Index("ix_audit_entries_subject", "network_pk", "subject_id", "seq"),
+        # Nearly all entries are the engine's uses of mandates: an index over those would be for nobody.
+        partial_index("ix_audit_entries_actor", "network_pk", "actor", "seq", where=_BY_OTHERS),
+    )
 
     network_pk: Mapped[int] = mapped_column(ForeignKey("networks.id"), primary_key=True, autoincrement=False)
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

@@ -13,6 +13,7 @@ from webapp.mandates.lifecycle import MandateState
 from webapp.store.base import Base, enum_type, partial_index
 
 _LIVE = text("state <> 'revoked'")
+_RESTING = text("state <> 'active'")
 _EXPIRING = text("expires_at IS NOT NULL AND state <> 'revoked'")
 
 
@@ -29,7 +30,9 @@ class Mandate(Base):
         Index("ix_mandates_network_pk_updated_at", "network_pk", "updated_at"),
         Index("ix_mandates_subject_pk", "subject_pk"),
         Index("ix_mandates_workload", "workload"),
-        partial_index("ix_mandates_expires_at", "expires_at", where=_EXPIRING),
+        partial_index("ix_mandates_ending", "network_pk", "expires_at", where=_EXPIRING),
+        partial_index("ix_mandates_subject_ending", "subject_pk", "expires_at", where=_EXPIRING),
+        partial_index("ix_mandates_resting", "network_pk", "state", "updated_at", where=_RESTING),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
