@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from webapp.config import Config
 
 
-# Pages and the door reach the database through operations and queries, which their own tests run on both
+# Pages, the door and the table of bad input reach the database through operations and queries, which their own tests run on both
 # engines. So every test of theirs runs on SQLite, and each fourth on PostgreSQL too; all of them with
 # CARILLON_EVERY_ENGINE=1.
-_PAGE_FOLDERS = ("tests/html/", "tests/web/")
+_EDGE_TESTS = ("tests/html/", "tests/web/", "tests/api/test_bad_input.py")
 _ONE_IN = 4
 
 
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_spare(node_id: str) -> bool:
-    second_run = node_id.startswith(_PAGE_FOLDERS) and "[postgresql" in node_id
+    second_run = node_id.startswith(_EDGE_TESTS) and "[postgresql" in node_id
     return second_run and "[sqlite" not in node_id and zlib.crc32(node_id.encode()) % _ONE_IN != 0
 
 

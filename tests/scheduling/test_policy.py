@@ -281,9 +281,25 @@ def test_admission_reports_the_first_refusal(facts: Admission, code: str | None)
     assert policy.refusal(facts) == code
 
 
-def test_only_a_node_that_is_stopped_heals_by_itself() -> None:
-    assert "target_not_active" not in policy.PERMANENT
-    assert {"target_node_not_found", "sponsor_inactive", "sponsor_not_permitted"} == policy.PERMANENT
+def test_what_heals_by_itself_stops_nothing() -> None:
+    heals = {"target_not_active", "model_unavailable", "mandate_paused"}
+    asked = {
+        "mandate_missing",
+        "mandate_unconfirmed",
+        "mandate_exhausted",
+        "mandate_expired",
+        "mandate_revoked",
+        "mandate_changed",
+        "mandate_denies",
+        "sponsor_inactive",
+        "sponsor_not_permitted",
+        "chat_archived",
+        "chat_not_owned",
+        "target_node_not_found",
+        "chat_not_found",
+    }
+    assert asked == policy.PERMANENT
+    assert not heals & policy.PERMANENT
 
 
 @pytest.mark.parametrize(
