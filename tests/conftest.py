@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from webapp.config import Config
 
 
-# Pages, the door and the table of bad input reach the database through operations and queries, which their own tests run on both
-# engines. So every test of theirs runs on SQLite, and each fourth on PostgreSQL too; all of them with
-# CARILLON_EVERY_ENGINE=1.
+# Pages, the door and the table of bad input reach the database through operations and queries, which their own
+# tests run on both engines. So every test of theirs runs on SQLite, and each fourth on PostgreSQL too; all of them
+# with CARILLON_EVERY_ENGINE=1.
 _EDGE_TESTS = ("tests/html/", "tests/web/", "tests/api/test_bad_input.py")
 _ONE_IN = 4
 
