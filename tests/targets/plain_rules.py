@@ -8,6 +8,7 @@ failure).
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -71,6 +72,8 @@ class PlainRun:
     text: str
     edition: int
     stop_code: str | None = None
+    # Which of two runs of one instant was accepted first.
+    number: int = field(default_factory=itertools.count().__next__)
 
     @property
     def open(self) -> bool:
@@ -368,7 +371,7 @@ class PlainRoom:
 
     def _waiting(self) -> list[PlainRun]:
         found = [run for one in self.schedules for run in one.runs if run.status == "queued"]
-        return sorted(found, key=lambda run: run.slot)
+        return sorted(found, key=lambda run: (run.slot, run.number))
 
     def _send_what_waits(self) -> None:
         """An idle chat takes what has waited longest, with the words as they now are, if it still may.
