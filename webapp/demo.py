@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from sqlalchemy import func, select
 
+from webapp.chat import operations as chats
+from webapp.chat.models import Chat
 from webapp.errors import AppError
 from webapp.identity import operations as people
 from webapp.identity import queries
@@ -20,8 +22,8 @@ from webapp.identity.models import Network, Role
 from webapp.nodes import operations as nodes
 from webapp.nodes.models import Node
 from webapp.scheduling import operations as schedules
-from webapp.scheduling.fields import NewSchedule, PauseRequest
-from webapp.scheduling.lifecycle import OverlapPolicy
+from webapp.scheduling.fields import NewChatSchedule, NewSchedule, PauseRequest
+from webapp.scheduling.lifecycle import OverlapPolicy, TargetKind
 from webapp.scheduling.models import Schedule
 from webapp.store import reading
 
@@ -31,6 +33,8 @@ OWNER: Final = "Alice"
 # A node at work, and one that nobody has started: its orders wait, and the pages say so.
 WORKING_NODE: Final = "atlas"
 SLEEPING_NODE: Final = "quill"
+CHAT_TITLE: Final = "Morning round"
+_MANDATE_LASTS: Final = timedelta(days=90)
 _PASSWORD_OCTETS: Final = 12
 
 
@@ -72,6 +76,7 @@ def furnish(*, now: datetime) -> Demo:
     _, token = nodes.rotate_token(owner, node_ids[WORKING_NODE], now=now)
     assert token is not None, "a call without a request key is no replay"
     _write_orders(owner, network_pk, node_ids, now)
+    _open_chat(owner, network_pk, now)
     return Demo(owner.name, password, token)
 
 
@@ -130,7 +135,10 @@ def _node(owner: Actor, network_pk: int, alias: str, now: datetime) -> str:
 def _write_orders(owner: Actor, network_pk: int, node_ids: dict[str, str], now: datetime) -> None:
     orders = _orders(now)
     with reading() as session:
-        count = session.scalar(select(func.count()).where(Schedule.network_pk == network_pk)) or 0
+        written = select(func.count()).where(
+            Schedule.network_pk == network_pk, Schedule.target_kind == TargetKind.NODE
+        )
+        count = session.scalar(written) or 0
     # Once they are all there they are the person's to change: nothing is written a second time.
     if count >= len(orders):
         return
@@ -138,6 +146,31 @@ def _write_orders(owner: Actor, network_pk: int, node_ids: dict[str, str], now: 
     if made[0] is not None:
         # Something to see at once: the first slot is a minute away.
         schedules.run_now(owner, made[0], now=now)
+
+
+def _open_chat(owner: Actor, network_pk: int, now: datetime) -> None:
+    """A chat with a prompt for every morning; its first turn asks at once whether it may send a task.
+
+    The built-in model answers it, so that the whole chain is there to see without a key.
+    """
+    with reading() as session:
+        known = session.scalar(select(Chat.id).where(Chat.network_pk == network_pk).limit(1))
+    if known is not None:
+        return
+    chat = chats.create_chat(owner, network_pk, CHAT_TITLE, now=now)
+    prompt = NewChatSchedule(
+        chat_id=chat.chat_id,
+        name="Morning round",
+        prompt=(
+            "Have the night's bells counted and tell me how many there were.\n"
+            f"/send-task {WORKING_NODE}: Count them: one at ten, two at midnight, five at dawn."
+        ),
+        schedule={"type": "daily", "time": "08:00"},
+        timezone="Europe/Berlin",
+        expires_at=now + _MANDATE_LASTS,
+    )
+    made = schedules.create_for_chat(owner, chat.chat_id, lambda: prompt, now=now).schedule
+    schedules.run_now(owner, made.schedule_id, now=now)
 
 
 def _write_order(owner: Actor, network_pk: int, node_id: str, order: _Order, now: datetime) -> str | None:

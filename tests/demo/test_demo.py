@@ -21,6 +21,8 @@ from tests.support.doctor import assert_doctor_clean
 from tests.support.processes import eventually
 from tests.support.servers import HOST, STOP_SECONDS, answers, free_port, product_environment
 from webapp import create_app, demo
+from webapp.chat.lifecycle import ApprovalStatus
+from webapp.chat.models import Approval
 from webapp.clock import FrozenClock, SystemClock
 from webapp.config import Config
 from webapp.scheduling.lifecycle import RunStatus
@@ -42,6 +44,7 @@ def test_the_demo_is_at_work_when_it_starts_and_starts_again_on_what_it_left(
         password = _password(log)
         eventually(lambda: _completed(app) >= 1, START_SECONDS, f"a run is answered\n{log.read_text()}")
         assert _may_sign_in(port, password)
+        eventually(lambda: _asked(app) == 1, START_SECONDS, f"a turn asks for leave\n{log.read_text()}")
         assert_doctor_clean(app)
     schedules = _count(app, Schedule)
     # All that another start does to what the first one left.
@@ -112,6 +115,12 @@ def _may_sign_in(port: int, password: str) -> bool:
 def _completed(app: Flask) -> int:
     with app.app_context(), reading() as session:
         return session.scalar(select(func.count()).where(Run.status == RunStatus.COMPLETED)) or 0
+
+
+def _asked(app: Flask) -> int:
+    waits = select(func.count()).select_from(Approval).where(Approval.status == ApprovalStatus.PENDING)
+    with app.app_context(), reading() as session:
+        return session.scalar(waits) or 0
 
 
 def _count(app: Flask, model: type[Schedule]) -> int:
