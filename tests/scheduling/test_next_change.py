@@ -11,16 +11,17 @@ from sqlalchemy import JSON, select, type_coerce, update
 from tests.doctor.hands import do
 from tests.factories import actor_of
 from tests.scheduling.stage import Stage, code_of
+from tests.support.races import at_once
 from webapp import doctor
 from webapp.audit import AuditEntry
 from webapp.errors import AppError
 from webapp.identity.access import Actor
 from webapp.mandates.models import Mandate
-from webapp.scheduling import maintenance, next_slot
+from webapp.scheduling import maintenance, next_slot, queries
 from webapp.scheduling.fields import MoveRequest, SkipRequest
 from webapp.scheduling.lifecycle import ScheduleStatus
 from webapp.scheduling.models import Run, Schedule, ScheduleDue
-from webapp.scheduling.next_change import NextChange, change_of
+from webapp.scheduling.next_change import ChangeKind, NextChange, change_of, falls_due_at
 from webapp.store import reading
 
 DAILY = {"type": "daily", "time": "18:00"}
@@ -313,6 +314,27 @@ def test_a_mandate_that_ends_before_the_new_time_is_seen_ahead(stage: Stage) -> 
     assert maintenance.look_ahead(now=stage.clock.now()) == 0
 
 
+def test_a_change_of_another_slot_than_the_next_is_none(stage: Stage) -> None:
+    stored = NextChange(ChangeKind.MOVE, stage.at(9), stage.at(9, 30)).to_json()
+    assert change_of(stored, stage.at(9)) == NextChange(ChangeKind.MOVE, stage.at(9), stage.at(9, 30))
+    assert change_of(stored, stage.at(10)) is None
+    assert falls_due_at(stored, stage.at(10)) == stage.at(10)
+    assert change_of(None, stage.at(9)) is None
+
+
+def test_what_falls_due_next_is_listed_by_when_it_does(stage: Stage) -> None:
+    first, second = stage.create(), stage.create(schedule={"type": "daily", "time": "18:00"})
+    move(stage, second, stage.at(8, 40))
+    networks = [first.network_pk]
+    with reading() as session:
+        listed = queries.upcoming_schedules(session, networks, until=stage.at(17), limit=9)
+        assert [row.id for row in listed] == [second.id, first.id]
+    undo(stage, second)
+    with reading() as session:
+        listed = queries.upcoming_schedules(session, networks, until=stage.at(17), limit=9)
+        assert [row.id for row in listed] == [first.id]
+
+
 # --- Who, when, twice ---
 
 
@@ -342,11 +364,47 @@ def test_one_change_at_a_time_of_the_slot_that_is_meant(stage: Stage) -> None:
     assert code_of(stale.value) == ("revision_conflict", 409)
 
 
+def test_of_two_at_once_one_is_told_that_the_other_was_first(stage: Stage) -> None:
+    for _ in range(5):
+        schedule = stage.create()
+        slot = stage.schedule(schedule).due.next_run_at
+        assert slot is not None
+        to = slot + timedelta(minutes=10)
+        calls = [lambda schedule=schedule, to=to: move(stage, schedule, to) for _ in range(2)]
+        calls += [lambda schedule=schedule: skip(stage, schedule) for _ in range(2)]
+        outcomes = at_once(stage.app, calls)
+        codes = [one.code for one in outcomes if isinstance(one, AppError)]
+        assert codes == ["next_change_exists"] * 3
+        assert stage.schedule(schedule).revision == 2
+
+
+def test_a_skip_and_the_pass_that_claims_the_slot_leave_one_run_each(stage: Stage) -> None:
+    for _ in range(4):
+        schedule = stage.create(overlap_policy="allow")
+        slot = stage.schedule(schedule).due.next_run_at
+        assert slot is not None
+        stage.clock.set(slot)
+        outcomes = at_once(
+            stage.app,
+            [lambda schedule=schedule, slot=slot: skip(stage, schedule, slot=slot), stage.tick],
+        )
+        assert not isinstance(outcomes[1], Exception)
+        if isinstance(outcomes[0], AppError):
+            assert outcomes[0].code == "slot_not_next"
+        stage.tick()
+        (run,) = stage.runs(schedule)
+        assert (run.error_code == "skipped_by_person") == (not isinstance(outcomes[0], Exception))
+        stage.cancel(schedule)
+
+
 def test_only_an_active_schedule_has_a_next_slot(stage: Stage) -> None:
     paused, cancelled = stage.create(), stage.create()
     stage.pause(paused)
     stage.cancel(cancelled)
     assert refused(stage, skip, paused) == ("schedule_has_no_future_occurrence", 409)
+    with pytest.raises(AppError, match="no_future") as said:
+        skip(stage, paused)
+    assert said.value.message.startswith("It is not active")
     assert undo(stage, paused).revision == 2
     for call in (skip, undo):
         assert refused(stage, call, cancelled) == ("schedule_cancelled", 409)

@@ -56,7 +56,7 @@ class OpenWork:
 
 @dataclass(frozen=True)
 class Known:
-    """What previews are made of, loaded as sets; by the key of the schedule."""
+    """What previews are made of, loaded as sets; by the key of the schedule. See `load_known`."""
 
     open_work: Mapping[int, Sequence[OpenWork]]
     admission: Mapping[int, policy.Admission]
@@ -90,12 +90,15 @@ class Effect:
     next_slots: tuple[datetime, ...] = ()
 
 
-def load_known(session: Session, schedules: Sequence[Schedule], *, now: datetime) -> Known:
-    """Open runs and admission of these schedules: a few statements, whatever their number."""
-    return Known(
-        _open_work(session, [schedule.id for schedule in schedules]),
-        load_admission(session, schedules, load_targets(session, schedules), now=now),
-    )
+def load_known(session: Session, schedules: Sequence[Schedule], act: Act, *, now: datetime) -> Known:
+    """What a preview of `act` asks about these schedules: a few statements, whatever their number.
+
+    Admission is asked by a resume alone: to stop something needs no healthy authority.
+    """
+    open_work = _open_work(session, [schedule.id for schedule in schedules])
+    if act is not Act.RESUME:
+        return Known(open_work, {})
+    return Known(open_work, load_admission(session, schedules, load_targets(session, schedules), now=now))
 
 
 def _open_work(session: Session, schedule_pks: Collection[int]) -> dict[int, list[OpenWork]]:
@@ -125,7 +128,7 @@ def foresee(
     """
     wanted = list(schedule_ids)
     found = schedules_by_id(session, actor.networks, wanted)
-    known = load_known(session, list(found.values()), now=now)
+    known = load_known(session, list(found.values()), act, now=now)
     return [
         effect(found[schedule_id], known, actor, act, wish or PauseRequest(), now=now)
         if schedule_id in found

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, union_all
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError, sentence_of
@@ -17,9 +17,10 @@ from webapp.identity.models import User
 from webapp.ids import is_public_id
 from webapp.scheduling import claim, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
-from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus, TargetKind, WaitReason
-from webapp.scheduling.models import STILL_OPEN, Alert, Run, Schedule, ScheduleDue, WorkerSeen
+from webapp.scheduling.lifecycle import OPEN, RunStatus, ScheduleStatus, TargetKind, WaitReason
+from webapp.scheduling.models import ENDED_AMISS, STILL_OPEN, Alert, Run, Schedule, ScheduleDue, WorkerSeen
 from webapp.store.base import from_milliseconds, to_milliseconds
+from webapp.store.counting import AtLeast, count_each
 from webapp.store.paging import Page, PageRequest, newest_first
 from webapp.timetable import Plan, TimetableError, from_stored
 
@@ -105,7 +106,8 @@ def list_by_next(
     """
     part, at, after = _place(request.cursor)
     rows: list[Schedule] = []
-    if part == "due":
+    # What does not stand has no slot ahead.
+    if part == "due" and wanted.status in (None, ScheduleStatus.ACTIVE):
         rows += session.scalars(_planned(networks, wanted, at, after).limit(request.limit + 1)).unique()
     if len(rows) <= request.limit:
         since = (at, after) if part == "rest" else (None, 0)
@@ -305,13 +307,30 @@ def _state_place(cursor: str | None) -> tuple[int, datetime | None, int]:
 
 
 def count_by_status(session: Session, networks: Collection[int]) -> dict[ScheduleStatus, int]:
-    """How many schedules are in each state."""
-    rows = session.execute(
-        select(Schedule.status, func.count())
-        .where(Schedule.network_pk.in_(networks))
-        .group_by(Schedule.status)
+    """How many schedules are in each state, up to a bound (`AtLeast`)."""
+    return count_each(
+        session,
+        {
+            status: select(Schedule.id).where(_within(networks), Schedule.status == status)
+            for status in ScheduleStatus
+        },
     )
-    return {status: count for status, count in rows}  # noqa: C416 - rows are not pairs to the type checker
+
+
+def any_schedule(session: Session, networks: Collection[int]) -> bool:
+    """Whether a schedule was ever written in these networks."""
+    return session.scalar(select(Schedule.id).where(_within(networks)).limit(1)) is not None
+
+
+def soonest(session: Session, networks: Collection[int]) -> datetime | None:
+    """The slot that is looked at next."""
+    statement = (
+        select(ScheduleDue.next_run_at)
+        .where(ScheduleDue.network_pk.in_(networks), ScheduleDue.due_at.is_not(None))
+        .order_by(ScheduleDue.due_at)
+        .limit(1)
+    )
+    return session.scalar(statement)
 
 
 def find_schedule(session: Session, networks: Collection[int], schedule_id: str) -> Schedule:
@@ -370,12 +389,12 @@ def plan_for(schedule: Schedule) -> Plan | None:
 def upcoming_schedules(
     session: Session, networks: Collection[int], *, until: datetime, limit: int
 ) -> Sequence[Schedule]:
-    """The schedules that fall due next, soonest first, up to `until`."""
+    """The schedules that fall due next, soonest first, up to `until`; a moved slot counts where it was moved to."""
     statement = _with_parts(
         select(Schedule)
         .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
-        .where(ScheduleDue.network_pk.in_(networks), ScheduleDue.next_run_at <= until)
-        .order_by(ScheduleDue.next_run_at, Schedule.id)
+        .where(ScheduleDue.network_pk.in_(networks), ScheduleDue.due_at <= until)
+        .order_by(ScheduleDue.due_at, Schedule.id)
         .limit(limit)
     )
     return session.scalars(statement).unique().all()
@@ -472,6 +491,11 @@ def list_runs(
     )
     if wanted.status is not None:
         statement = statement.where(Run.status == wanted.status)
+        # Said twice, so that the index over these few is taken.
+        if wanted.status in OPEN:
+            statement = statement.where(STILL_OPEN)
+        elif wanted.status is not RunStatus.COMPLETED:
+            statement = statement.where(ENDED_AMISS)
     if wanted.schedule_pk is not None:
         statement = statement.where(Run.schedule_pk == wanted.schedule_pk)
     if wanted.schedule_id is not None:
@@ -506,10 +530,38 @@ def changed_since(run: Run) -> bool:
     return steps.is_stale(run.schedule, run)
 
 
-def count_runs_by_status(session: Session, schedule_pk: int) -> dict[RunStatus, int]:
-    """How many runs of a schedule are in each state."""
+@dataclass(frozen=True)
+class RunCounts:
+    """How many runs a schedule has, and how many in each state, up to a bound (`AtLeast`).
+
+    What went well is the rest of the total: None where that was given up.
+    """
+
+    total: int
+    by_status: Mapping[RunStatus, int | None]
+
+
+def count_runs_by_status(session: Session, schedule_pk: int) -> RunCounts:
+    """How many runs of a schedule are in each state; costs no more for a long history than for a short one."""
+    own = select(Run.id).where(Run.schedule_pk == schedule_pk)
+    statements: dict[RunStatus | None, Select[int]] = {None: own}
+    for status in RunStatus:
+        if status is not RunStatus.COMPLETED:
+            among = STILL_OPEN if status in OPEN else ENDED_AMISS
+            statements[status] = own.where(Run.status == status, among)
+    found = count_each(session, statements)
+    total = found.pop(None, 0)
+    counts: dict[RunStatus, int | None] = {status: found[status] for status in found if status is not None}
+    well = None if isinstance(total, AtLeast) else total - sum(found.values())
+    return RunCounts(total, counts if well == 0 else {**counts, RunStatus.COMPLETED: well})
+
+
+def count_open_runs(session: Session, schedule_pk: int) -> dict[RunStatus, int]:
+    """How many runs of a schedule are in each of the open states."""
     rows = session.execute(
-        select(Run.status, func.count()).where(Run.schedule_pk == schedule_pk).group_by(Run.status)
+        select(Run.status, func.count())
+        .where(Run.schedule_pk == schedule_pk, STILL_OPEN)
+        .group_by(Run.status)
     )
     return {status: count for status, count in rows}  # noqa: C416 - rows are not pairs to the type checker
 
@@ -518,19 +570,21 @@ def last_runs(
     session: Session, schedule_pks: Iterable[int], *, limit: int
 ) -> dict[int, list[tuple[str, RunStatus]]]:
     """The last runs of each schedule (public id and state), oldest first; one statement for all."""
-    place = (
-        func.row_number()
-        .over(partition_by=Run.schedule_pk, order_by=(Run.scheduled_for.desc(), Run.id.desc()))
-        .label("place")
-    )
-    ranked = (
-        select(Run.schedule_pk, Run.run_id, Run.status, place)
-        .where(Run.schedule_pk.in_(list(schedule_pks)))
+    pks = list(schedule_pks)
+    if not pks:
+        return {}
+    # One look into the index for each: numbering the rows would read the whole history of each.
+    newest = [
+        select(Run.schedule_pk, Run.run_id, Run.status, Run.scheduled_for, Run.id)
+        .where(Run.schedule_pk == pk)
+        .order_by(Run.scheduled_for.desc(), Run.id.desc())
+        .limit(limit)
         .subquery()
-    )
-    rows = session.execute(select(ranked).where(ranked.c.place <= limit).order_by(ranked.c.place.desc()))
+        for pk in pks
+    ]
+    rows = session.execute(union_all(*(select(part) for part in newest))).all()
     found: dict[int, list[tuple[str, RunStatus]]] = defaultdict(list)
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (row.scheduled_for, row.id)):
         found[row.schedule_pk].append((row.run_id, row.status))
     return found
 
@@ -554,24 +608,29 @@ class Card:
     schedule: Schedule | None
 
 
-def open_cards(session: Session, networks: Collection[int], *, limit: int = 50) -> list[Card]:
-    """What needs a person now, newest first."""
-    rows = session.execute(
+def open_cards(
+    session: Session, networks: Collection[int], *, limit: int = 50, alert_pks: Collection[int] | None = None
+) -> list[Card]:
+    """What needs a person now (of it these, if some are named), newest first."""
+    statement = (
         select(Alert, Schedule)
         .outerjoin(Schedule, Schedule.id == Alert.schedule_pk)
         .where(Alert.network_pk.in_(networks), Alert.resolved_at.is_(None))
         .order_by(Alert.created_at.desc(), Alert.id.desc())
         .limit(limit)
     )
-    return [Card(alert, schedule) for alert, schedule in rows]
+    if alert_pks is not None:
+        statement = statement.where(Alert.id.in_(alert_pks))
+    return [Card(alert, schedule) for alert, schedule in session.execute(statement)]
 
 
 def open_card_keys(session: Session, networks: Collection[int]) -> Sequence[tuple[int, str, str, str | None]]:
-    """(key, kind, code, id of the schedule's target) of each open card: enough to count them."""
+    """(key, kind, code, id of the schedule's target) of each open card (1000 at most), newest first."""
     return session.execute(
         select(Alert.id, Alert.kind, Alert.code, Schedule.target_id)
         .outerjoin(Schedule, Schedule.id == Alert.schedule_pk)
         .where(Alert.network_pk.in_(networks), Alert.resolved_at.is_(None))
+        .order_by(Alert.created_at.desc(), Alert.id.desc())
         .limit(1000)
     ).all()
 
@@ -605,11 +664,16 @@ def pulse(session: Session, *, tick_seconds: float, now: datetime) -> Pulse:
 # --- For pages ---
 
 
-def schedule_names(session: Session, networks: Collection[int], *, limit: int) -> list[tuple[str, str]]:
-    """(public id, name) of schedules in the order of their names; for a choice in a list of runs."""
+def schedule_names(
+    session: Session, networks: Collection[int], *, viewer_pk: int, limit: int
+) -> list[tuple[str, str]]:
+    """(public id, name) of schedules in the order of their names; for a choice in a list of runs.
+
+    Those whose names are private to another are not among them.
+    """
     rows = session.execute(
         select(Schedule.schedule_id, Schedule.name)
-        .where(Schedule.network_pk.in_(networks))
+        .where(_within(networks), _readable(ScheduleFilter(viewer_pk=viewer_pk)))
         .order_by(func.lower(Schedule.name), Schedule.id)
         .limit(limit)
     )
@@ -634,13 +698,18 @@ def schedules_of_target(
     return session.scalars(statement).unique().all()
 
 
-def count_runs_since(session: Session, networks: Collection[int], since: datetime) -> dict[RunStatus, int]:
-    """How the runs of all slots from `since` on stand."""
-    rows = session.execute(
-        select(Run.status, func.count())
+def count_runs_since(
+    session: Session, networks: Collection[int], since: datetime, *, most: int
+) -> dict[RunStatus, int]:
+    """How the runs of all slots from `since` on stand; of more than `most` of them, the newest `most` + 1."""
+    newest = (
+        select(Run.status)
         .where(Run.network_pk.in_(networks), Run.scheduled_for >= since)
-        .group_by(Run.status)
+        .order_by(Run.scheduled_for.desc(), Run.id.desc())
+        .limit(most + 1)
+        .subquery()
     )
+    rows = session.execute(select(newest.c.status, func.count()).group_by(newest.c.status))
     return {status: count for status, count in rows}  # noqa: C416 - rows are not pairs to the type checker
 
 
