@@ -57,6 +57,16 @@ class MandateScene:
             )
             return [(row.verb, row.actor) for row in rows]
 
+    def details(self, mandate: Mandate, verb: str) -> list[dict[str, Any]]:
+        """What the audit kept of each entry with this verb, oldest first."""
+        with reading() as session:
+            rows = session.scalars(
+                select(AuditEntry)
+                .where(AuditEntry.subject_id == mandate.mandate_id, AuditEntry.verb == verb)
+                .order_by(AuditEntry.seq)
+            )
+            return [row.detail for row in rows]
+
     # --- A person's words ---
 
     def change(

@@ -55,6 +55,23 @@ def test_a_change_is_a_new_revision_that_the_schedule_knows_and_goes_on_with(sce
     assert scene.change(again, expires_at=None).expires_at is None
 
 
+def test_the_audit_says_whether_a_change_broadens(scene: MandateScene) -> None:
+    mandate = scene.mandate(scene.stage.create())
+    limited = {**mandate.policy, "limits": {"max_runs": 3}}
+    sooner, later = scene.now + timedelta(days=3), scene.now + timedelta(days=9)
+    steps: list[tuple[dict[str, object], bool]] = [
+        ({"policy": limited}, False),
+        ({"policy": {**limited, "limits": {"max_runs": 4}}}, True),
+        ({"expires_at": sooner}, False),
+        ({"expires_at": later}, True),
+        ({"expires_at": None}, True),
+    ]
+    for fields, _ in steps:
+        mandate = scene.change(mandate, **fields)
+    said = [detail["broadens"] for detail in scene.details(mandate, "mandate.change")]
+    assert said == [broadens for _, broadens in steps]
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

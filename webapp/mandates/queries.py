@@ -6,14 +6,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError
 from webapp.ids import is_public_id
 from webapp.mandates.lifecycle import MandateState
-from webapp.mandates.models import Mandate
+from webapp.mandates.models import ENDS, RESTS, Mandate
 from webapp.mandates.policy import MandateFacts
+from webapp.store.counting import count_up_to
 from webapp.store.paging import Page, PageRequest, newest_first
 
 EXPIRES_SOON = timedelta(days=14)
@@ -81,6 +82,8 @@ def list_mandates(
     statement = select(Mandate).where(Mandate.network_pk.in_(networks)).options(joinedload(Mandate.subject))
     if wanted.state is not None:
         statement = statement.where(Mandate.state == wanted.state)
+        if wanted.state is not MandateState.ACTIVE:
+            statement = statement.where(RESTS)
     if wanted.subject_pk is not None:
         statement = statement.where(Mandate.subject_pk == wanted.subject_pk)
     if wanted.workload is not None:
@@ -109,20 +112,43 @@ def expiring(
     *,
     within: timedelta = EXPIRES_SOON,
     subject_pk: int | None = None,
+    ended_too: bool = True,
+    limit: int = 200,
     now: datetime,
 ) -> list[Mandate]:
-    """Live mandates (of one subject) that end within this time or have ended, the first to end first (200 at most)."""
+    """Live mandates (of one subject) that end within this time, or have ended (`ended_too`), the first to end first."""
     statement = (
-        select(Mandate)
-        .where(
-            Mandate.network_pk.in_(networks),
-            Mandate.expires_at <= now + within,
-            Mandate.state == MandateState.ACTIVE,
-        )
+        _ending(networks, now + within, subject_pk=subject_pk, since=None if ended_too else now)
         .options(joinedload(Mandate.subject))
         .order_by(Mandate.expires_at, Mandate.id)
-        .limit(200)
+        .limit(limit)
+    )
+    return list(session.scalars(statement))
+
+
+def count_expiring(
+    session: Session, networks: Collection[int], *, within: timedelta = EXPIRES_SOON, now: datetime
+) -> int:
+    """How many live mandates end within this time or have ended, up to a bound (`AtLeast`)."""
+    statement = _ending(networks, now + within).with_only_columns(Mandate.id)
+    return count_up_to(session, statement)
+
+
+def _ending(
+    networks: Collection[int],
+    until: datetime,
+    *,
+    subject_pk: int | None = None,
+    since: datetime | None = None,
+) -> Select[Mandate]:
+    statement = select(Mandate).where(
+        Mandate.network_pk.in_(networks),
+        Mandate.expires_at <= until,
+        Mandate.state == MandateState.ACTIVE,
+        ENDS,
     )
     if subject_pk is not None:
         statement = statement.where(Mandate.subject_pk == subject_pk)
-    return list(session.scalars(statement))
+    if since is not None:
+        statement = statement.where(Mandate.expires_at > since)
+    return statement

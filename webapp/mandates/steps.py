@@ -20,7 +20,7 @@ from webapp.identity.models import Membership, User
 from webapp.ids import new_id
 from webapp.mandates.lifecycle import MandateState
 from webapp.mandates.models import Mandate
-from webapp.mandates.policy import Policy, Verdict, permits, standing_refusal, stored_policy
+from webapp.mandates.policy import Policy, Verdict, is_narrower, permits, standing_refusal, stored_policy
 from webapp.mandates.queries import facts_of
 from webapp.store.transaction import Tx
 
@@ -99,9 +99,12 @@ def rewrite(
     if (written, expires_at) == (mandate.policy, mandate.expires_at):
         return False
     was = {"policy": mandate.policy, "expires_at": _iso(mandate.expires_at)}
+    # Said in the audit, so that whoever looks for it need not compare lists.
+    ends_later = mandate.expires_at is not None and (expires_at is None or expires_at > mandate.expires_at)
+    broadens = ends_later or not is_narrower(policy, stored_policy(mandate.policy))
     mandate.policy, mandate.expires_at = written, expires_at
     mandate.max_runs, mandate.max_tokens = policy.max_runs, policy.max_tokens
-    detail = {"was": was, "policy": written, "expires_at": _iso(expires_at)}
+    detail = {"was": was, "policy": written, "expires_at": _iso(expires_at), "broadens": broadens}
     _changed(tx, mandate, "mandate.change", detail, actor=actor, now=now)
     return True
 
