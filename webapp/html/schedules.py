@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from flask import Blueprint, Response, g, request
@@ -15,9 +14,10 @@ from webapp.html.filters import wall
 from webapp.html.forms import blame
 from webapp.html.forms.chat import model_words
 from webapp.html.forms.pause import PauseForm
+from webapp.html.heat import draw_month, draw_year
 from webapp.html.mandates import row_of_workload
 from webapp.html.privacy import facts_of, is_chat
-from webapp.html.respond import flash, form_refused, page, redirect_to
+from webapp.html.respond import flash, form_refused, page, redirect_to, wanted_region
 from webapp.html.runs import run_rows
 from webapp.html.schedule_preview import check_lines, zones_shown
 from webapp.html.schedule_story import Reason, policy_facts, reason_of, says
@@ -34,13 +34,15 @@ from webapp.identity.access import Actor, Facts, Verb, demand, may
 from webapp.identity.idempotency import check_key
 from webapp.nodes.queries import nodes_by_alias
 from webapp.scheduling import operations, queries
+from webapp.scheduling.calendar import month_ahead, planned_slots, year_behind
 from webapp.scheduling.fields import PauseRequest
 from webapp.scheduling.lifecycle import OPEN, UNACKNOWLEDGED, RunStatus, ScheduleStatus
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.queries import RunFilter, ScheduleFilter
 from webapp.store import db
+from webapp.store.counting import add_up
 from webapp.store.paging import PageRequest
-from webapp.timetable import upcoming
+from webapp.timetable import local_day, upcoming
 from webapp.web.auth import current_actor, viewer_place, viewer_zone
 from webapp.web.body import parse
 from webapp.web.policy import SignedIn, access
@@ -50,6 +52,7 @@ blueprint = Blueprint("schedule_pages", __name__, url_prefix="/schedules")
 _LIST: Final = {"schedule-list": "schedules/_schedule_list.html"}
 _DETAIL: Final = {
     "schedule-now": "schedules/_schedule_now.html",
+    "schedule-calendar": "schedules/_schedule_calendar.html",
     "schedule-history": "schedules/_schedule_history.html",
     "schedule-order": "schedules/_schedule_order.html",
 }
@@ -89,10 +92,10 @@ def _list_context() -> dict[str, Any]:
     return {
         "rows": _rows(session, found.rows),
         "counts": counts,
-        "total": sum(counts.values()),
-        "standing": sum(counts.get(state, 0) for state in _STANDING),
+        "total": add_up(counts.values()),
+        "standing": add_up(counts.get(state, 0) for state in _STANDING),
         "ill": counts.get(ScheduleStatus.NEEDS_ATTENTION, 0),
-        "soonest": _soonest(session, networks),
+        "soonest": queries.soonest(session, networks),
         "only": status,
         "q": text,
         "address": address(status=status, q=text, cursor=asked("cursor")),
@@ -119,13 +122,6 @@ def _rows(session: Session, schedules: Sequence[Schedule]) -> list[ScheduleRow]:
     ]
 
 
-def _soonest(session: Session, networks: frozenset[int]) -> datetime | None:
-    found = queries.list_by_next(
-        session, networks, ScheduleFilter(status=ScheduleStatus.ACTIVE), PageRequest(1)
-    )
-    return found.rows[0].due.next_run_at if found.rows else None
-
-
 def _may_create() -> bool:
     place = viewer_place()
     return place is not None and may(
@@ -140,10 +136,11 @@ def _may_create() -> bool:
 @access(SignedIn, verb=Verb.READ)
 def show_schedule(schedule_id: str) -> Response:
     """One schedule: when next and in order, what became of each slot, on whose authority."""
-    return _show(schedule_id)
+    return show(schedule_id)
 
 
-def _show(schedule_id: str, refusal: AppError | None = None) -> Response:
+def show(schedule_id: str, refusal: AppError | None = None) -> Response:
+    """The page of a schedule, with why what was just tried was refused."""
     return page(
         "schedules/detail.html",
         _DETAIL,
@@ -172,9 +169,22 @@ def _detail_context(schedule_id: str) -> dict[str, Any]:
         "mandate": row_of_workload(session, schedule, current_actor(), g.now),
         "model": model_words(schedule.model) if schedule.model else None,
         "run_key": new_form_key(),
+        "planned": planned_slots(schedule, limit=2, now=g.now),
         "allowed": allowed(current_actor(), schedule),
         "now": g.now,
+        **_calendar(session, schedule),
         **_history(session, schedule),
+    }
+
+
+def _calendar(session: Session, schedule: Schedule) -> dict[str, Any]:
+    """The year and the month, which only the page and their own region show."""
+    if wanted_region(_DETAIL) not in (None, _DETAIL["schedule-calendar"]):
+        return {}
+    since = local_day(schedule.timezone, schedule.created_at)
+    return {
+        "year": draw_year(year_behind(session, schedule, now=g.now), since=since),
+        "month": draw_month(month_ahead(schedule, now=g.now)),
     }
 
 
@@ -187,8 +197,8 @@ def _history(session: Session, schedule: Schedule) -> dict[str, Any]:
     following = found.next_cursor
     return {
         "rows": run_rows(found.rows, now=g.now),
-        "counts": counts,
-        "total": sum(counts.values()),
+        "counts": counts.by_status,
+        "total": counts.total,
         "only": status,
         "address": address(base, status=status, cursor=cursor),
         "next_url": address(base, status=status, cursor=following) if following else None,
@@ -199,7 +209,7 @@ def _history(session: Session, schedule: Schedule) -> dict[str, Any]:
 
 
 def allowed(actor: Actor, schedule: Schedule) -> frozenset[str]:
-    """The buttons that the viewer may press: `run pause resume edit cancel duplicate confirm reject`."""
+    """The buttons that the viewer may press: `run pause resume edit change-next cancel duplicate confirm reject`."""
     facts = facts_of(schedule)
     standing = schedule.status in _STANDING
     proposed = schedule.status is ScheduleStatus.PROPOSED
@@ -212,6 +222,9 @@ def allowed(actor: Actor, schedule: Schedule) -> frozenset[str]:
         and schedule.status is not ScheduleStatus.ACTIVE
         and may(actor, Verb.RESUME_SCHEDULE, facts),
         "edit": (standing or rearmable or (proposed and stands_behind))
+        and may(actor, Verb.EDIT_SCHEDULE, facts),
+        "change-next": schedule.status is ScheduleStatus.ACTIVE
+        and schedule.due.next_run_at is not None
         and may(actor, Verb.EDIT_SCHEDULE, facts),
         "cancel": standing and may(actor, Verb.CANCEL_SCHEDULE, facts),
         "duplicate": may(actor, Verb.CREATE_SCHEDULE, facts) and not schedule.is_private_to(actor.user_pk),
@@ -251,7 +264,7 @@ def run_now(schedule_id: str) -> Response:
             return f"A run is on its way. {waits}"
         return f"A run is on its way. It waits until {run.target_alias} fetches it."
 
-    return _do(schedule_id, act)
+    return do_and_return(schedule_id, act)
 
 
 @blueprint.post("/<schedule_id>/resume")
@@ -264,10 +277,10 @@ def resume_schedule(schedule_id: str) -> Response:
         following = wall(schedule.due.next_run_at, schedule.timezone, "long", g.now)
         return f"Resumed. Next: {following}. What fell due meanwhile is not caught up."
 
-    return _do(schedule_id, act)
+    return do_and_return(schedule_id, act)
 
 
-def _do(schedule_id: str, act: Callable[[], str]) -> Response:
+def do_and_return(schedule_id: str, act: Callable[[], str]) -> Response:
     """Do it and go back to the schedule; a refusal of its state is shown on the schedule's own page."""
     try:
         flash(act())
@@ -276,7 +289,7 @@ def _do(schedule_id: str, act: Callable[[], str]) -> Response:
             raise
         # What was read before the attempt may be what made it too late.
         db.session.remove()
-        return _show(schedule_id, refusal)
+        return show(schedule_id, refusal)
     return redirect_to(f"/schedules/{schedule_id}")
 
 
@@ -284,7 +297,7 @@ def _do(schedule_id: str, act: Callable[[], str]) -> Response:
 @access(SignedIn, verb=Verb.PAUSE_SCHEDULE)
 def ask_pause(schedule_id: str) -> Response:
     """What a pause will do, and the form for its reason and end."""
-    schedule = _find_for(schedule_id, Verb.PAUSE_SCHEDULE)
+    schedule = find_for(schedule_id, Verb.PAUSE_SCHEDULE)
     return page("schedules/pause.html", **_act_context(schedule), form=PauseForm.of(schedule))
 
 
@@ -292,7 +305,7 @@ def ask_pause(schedule_id: str) -> Response:
 @access(SignedIn, verb=Verb.PAUSE_SCHEDULE)
 def pause_schedule(schedule_id: str) -> Response:
     """Let no more slots fire, until somebody resumes or the time comes that is given here."""
-    form, zone = PauseForm(request.form), _find_for(schedule_id, Verb.PAUSE_SCHEDULE).timezone
+    form, zone = PauseForm(request.form), find_for(schedule_id, Verb.PAUSE_SCHEDULE).timezone
     try:
         operations.pause(
             current_actor(), schedule_id, lambda: parse(PauseRequest, form.body(zone)), now=g.now
@@ -306,9 +319,9 @@ def pause_schedule(schedule_id: str) -> Response:
 def _pause_refused(schedule_id: str, form: PauseForm, refusal: AppError) -> Response:
     db.session.remove()
     if refusal.status == 409:
-        return _show(schedule_id, refusal)
+        return show(schedule_id, refusal)
     blame(form, refusal)
-    schedule = _find_for(schedule_id, Verb.PAUSE_SCHEDULE)
+    schedule = find_for(schedule_id, Verb.PAUSE_SCHEDULE)
     return form_refused("schedules/pause.html", **_act_context(schedule), form=form)
 
 
@@ -316,7 +329,7 @@ def _pause_refused(schedule_id: str, form: PauseForm, refusal: AppError) -> Resp
 @access(SignedIn, verb=Verb.CANCEL_SCHEDULE)
 def ask_cancel(schedule_id: str) -> Response:
     """What cancelling will do."""
-    return page("schedules/cancel.html", **_act_context(_find_for(schedule_id, Verb.CANCEL_SCHEDULE)))
+    return page("schedules/cancel.html", **_act_context(find_for(schedule_id, Verb.CANCEL_SCHEDULE)))
 
 
 @blueprint.post("/<schedule_id>/cancel")
@@ -328,14 +341,14 @@ def cancel_schedule(schedule_id: str) -> Response:
         operations.cancel(current_actor(), schedule_id, now=g.now)
         return "Cancelled. Its history stays."
 
-    return _do(schedule_id, act)
+    return do_and_return(schedule_id, act)
 
 
 @blueprint.get("/<schedule_id>/confirm")
 @access(SignedIn, verb=Verb.EDIT_SCHEDULE)
 def ask_confirm(schedule_id: str) -> Response:
     """What an agent proposed, word for word, before somebody stands behind it."""
-    schedule = _find_for(schedule_id, Verb.EDIT_SCHEDULE)
+    schedule = find_for(schedule_id, Verb.EDIT_SCHEDULE)
     if schedule.sponsor_pk != current_actor().user_pk:
         raise AppError("permission_denied")
     return page("schedules/confirm.html", **_proposal_context(schedule))
@@ -354,14 +367,14 @@ def confirm_schedule(schedule_id: str) -> Response:
         following = wall(schedule.due.next_run_at, schedule.timezone, "long", g.now)
         return f"Confirmed. It acts on your authority. Next: {following}."
 
-    return _do(schedule_id, act)
+    return do_and_return(schedule_id, act)
 
 
 @blueprint.get("/<schedule_id>/reject")
 @access(SignedIn, verb=Verb.CANCEL_SCHEDULE)
 def ask_reject(schedule_id: str) -> Response:
     """What rejecting a proposal will do."""
-    return page("schedules/reject.html", **_proposal_context(_find_for(schedule_id, Verb.CANCEL_SCHEDULE)))
+    return page("schedules/reject.html", **_proposal_context(find_for(schedule_id, Verb.CANCEL_SCHEDULE)))
 
 
 @blueprint.post("/<schedule_id>/reject")
@@ -373,7 +386,7 @@ def reject_schedule(schedule_id: str) -> Response:
         operations.reject(current_actor(), schedule_id, now=g.now)
         return "Rejected. It is cancelled and its mandate revoked; the proposal stays in the history."
 
-    return _do(schedule_id, act)
+    return do_and_return(schedule_id, act)
 
 
 def _proposal_context(schedule: Schedule) -> dict[str, Any]:
@@ -386,7 +399,8 @@ def _proposal_context(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _find_for(schedule_id: str, verb: Verb) -> Schedule:
+def find_for(schedule_id: str, verb: Verb) -> Schedule:
+    """A schedule of the viewer's, to which they may do this. Raises AppError."""
     schedule = queries.find_schedule(db.session(), reached_networks(), schedule_id)
     demand(current_actor(), verb, facts_of(schedule))
     return schedule
@@ -394,7 +408,7 @@ def _find_for(schedule_id: str, verb: Verb) -> Schedule:
 
 def _act_context(schedule: Schedule) -> dict[str, Any]:
     """What the schedule has in hand, for a page that says what will become of it."""
-    counts = queries.count_runs_by_status(db.session(), schedule.id)
+    counts = queries.count_open_runs(db.session(), schedule.id)
     return {
         "schedule": schedule,
         "says": says(schedule),
