@@ -27,5 +27,5 @@ def test_what_happens_between_the_drawing_of_a_page_and_its_stream_is_not_missed
 
     page.route("**/api/events*", change_first)
     page.goto(made.schedule)
-    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    expect(page.get_by_role("link", name="Resume…")).to_be_visible()
     assert len(late) == 1

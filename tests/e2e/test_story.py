@@ -104,7 +104,7 @@ def _pause_lets_nothing_ring(site: Site, schedule: SchedulePage) -> None:
     expect(schedule.page.locator("#schedule-now")).to_contain_text("The words are being written anew.")
     site.clock.set(EDITED_SLOT)
     site.clock.advance(minutes=1)
-    schedule.press("Resume")
+    schedule.resume()
     schedule.expect_said("Resumed. Next: Wed 2 Dec, 09:45")
     # What fell due during the pause has left no run: it was not the schedule's time.
     expect(schedule.row("09:45")).to_have_count(0)

@@ -373,7 +373,7 @@ def test_resume_says_when_next_and_who_may_not_gets_no_button(house: House) -> N
         stage.clock.advance(hours=5)
     assert address(schedule, "/resume") not in house.bob.get(address(schedule))
     browser = house.alice
-    after = browser.press(browser.get(address(schedule)), address(schedule, "/resume"))
+    after = browser.press(browser.get(address(schedule, "/resume")), address(schedule, "/resume"))
     assert "Resumed. Next: Mon 30 Nov, 14:00 UTC. What fell due meanwhile is not caught up." in after
     assert standing(house, schedule).status.value == "active"
 
@@ -384,10 +384,14 @@ def test_a_once_gone_by_is_not_resumed_and_the_page_says_what_to_do(house: House
         stage.pause(schedule)
         stage.clock.advance(hours=5)
     browser = house.alice
-    page = browser.press(browser.get(address(schedule)), address(schedule, "/resume"))
-    assert browser.status == 409
-    assert "schedule_has_no_future_occurrence" in page
-    assert "Give the schedule a timetable with a slot ahead." in page
+    ask = browser.get(address(schedule, "/resume"))
+    assert "It cannot be resumed now" in ask
+    assert not browser.offers(ask, address(schedule, "/resume"))
+    answer = browser.client.post(address(schedule, "/resume"), data={"csrf_token": CSRF})
+    assert answer.status_code == 409
+    for page in (ask, answer.text):
+        assert "schedule_has_no_future_occurrence" in page
+        assert "Give the schedule a timetable with a slot ahead." in page
     assert standing(house, schedule).status.value == "paused"
 
 

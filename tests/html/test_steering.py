@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from tests.html.browsing import House, assert_fragments_occur
 from tests.html.test_schedules import address, made, standing
 from webapp.nodes.lifecycle import TaskStatus
+from webapp.scheduling.lifecycle import ScheduleStatus
+from webapp.scheduling.models import Schedule
 
-DAILY = {"schedule": {"type": "daily", "time": "23:00"}, "timezone": "Europe/Berlin"}
+DAILY: dict[str, Any] = {"schedule": {"type": "daily", "time": "23:00"}, "timezone": "Europe/Berlin"}
 
 
 # --- The next one ---
@@ -108,3 +113,143 @@ def test_the_calendar_draws_what_ran_and_what_will_with_a_table_for_each(house: 
     assert "Slots of the next 31 days" in page
     assert "×24" in page
     assert_fragments_occur(house.alice, address(schedule), ("schedule-now", "schedule-calendar"))
+
+
+# --- Many at once ---
+
+
+def picked(act: str, *schedules: Schedule) -> str:
+    return f"/schedules/bulk?act={act}" + "".join(f"&pick={each.schedule_id}" for each in schedules)
+
+
+def test_several_are_paused_with_a_reason_after_it_was_said_what_will_happen_to_each(house: House) -> None:
+    with house.backstage() as stage:
+        busy = stage.create(name="Busy", schedule={"type": "interval", "every_seconds": 600})
+        quiet = stage.create(name="Quiet", **DAILY)
+        over = stage.create(name="Over")
+        stage.cancel(over)
+        stage.tick(seconds=600)
+    browser = house.alice
+    listed = browser.get("/schedules")
+    assert listed.count('name="pick"') == 3
+    assert 'aria-label="Pick Busy"' in listed
+    ask = browser.get(picked("pause", busy, quiet, over))
+    assert "2 schedules will be paused, 1 will not. 1 run withdrawn." in ask
+    assert "schedule_cancelled" in ask
+    assert "1 run that nobody took up" in ask
+    assert standing(house, busy).status is ScheduleStatus.ACTIVE, "asking does nothing"
+    page = browser.press(ask, "/schedules/bulk", reason="The mill is cleaned.", resume_at="")
+    assert browser.path == "/schedules"
+    assert "2 schedules paused." in page
+    assert page.count("The mill is cleaned.") == 2
+    assert standing(house, quiet).status is ScheduleStatus.PAUSED
+    assert standing(house, over).status is ScheduleStatus.CANCELLED
+    ask = browser.get(picked("resume", busy, quiet))
+    assert "Rings next" in ask
+    page = browser.press(ask, "/schedules/bulk")
+    assert "2 schedules resumed." in page
+    ask = browser.get(picked("cancel", busy, quiet))
+    assert "This cannot be taken back." in ask
+    assert "2 schedules cancelled." in browser.press(ask, "/schedules/bulk")
+
+
+def test_what_is_refused_meanwhile_is_said_by_name_and_keeps_no_other_back(house: House) -> None:
+    with house.backstage() as stage:
+        first, second = stage.create(name="First"), stage.create(name="Second")
+    browser = house.alice
+    ask = browser.get(picked("pause", first, second))
+    with house.backstage() as stage:
+        stage.cancel(first)
+    page = browser.press(ask, "/schedules/bulk")
+    assert "1 schedule paused." in page
+    assert "First: not paused." in page
+    assert "(schedule_cancelled)" in page
+    assert standing(house, second).status is ScheduleStatus.PAUSED
+
+
+def test_a_bulk_that_makes_no_sense_changes_nothing(house: House) -> None:
+    schedule = made(house, name="Only")
+    browser = house.alice
+    page = browser.client.get("/schedules/bulk?act=pause", follow_redirects=True).text
+    assert "Tick the schedules first" in page
+    browser.get("/schedules/bulk?act=revoke_mandate&pick=" + schedule.schedule_id, status=400)
+    browser.get("/schedules/bulk?act=dance&pick=" + schedule.schedule_id, status=400)
+    browser.get(
+        "/schedules/bulk?act=pause" + "".join(f"&pick=s{n}" for n in range(300)),
+        status=400,
+    )
+    ask = browser.get(picked("pause", schedule))
+    page = browser.press(ask, "/schedules/bulk", reason="Kept.", resume_at="2020-01-01T00:00")
+    assert browser.status == 422
+    assert 'value="Kept."' in page
+    assert 'aria-invalid="true"' in page
+    assert standing(house, schedule).status is ScheduleStatus.ACTIVE
+
+
+def test_who_may_not_is_refused_each_and_strangers_see_no_name(house: House) -> None:
+    schedule = made(house, name="Hers alone")
+    page = house.bob.get(picked("cancel", schedule))
+    assert "permission_denied" in page
+    assert "Nothing to do" in page
+    assert 'name="pick"' not in house.vera.get("/schedules")
+    page = house.charlie.get(picked("cancel", schedule))
+    assert "Hers alone" not in page
+    assert "schedule_not_found" in page
+
+
+def test_the_list_is_ordered_by_its_headings_and_taken_away_as_json(house: House) -> None:
+    with house.backstage() as stage:
+        stage.create(name="Beta", schedule={"type": "daily", "time": "23:00"})
+        stage.create(name="Alpha", schedule={"type": "daily", "time": "23:30"})
+        ill = stage.create(name="Zeta")
+        stage.pause(ill)
+    browser = house.alice
+    page = browser.get("/schedules?sort=name")
+    assert page.index(">Alpha<") < page.index(">Beta<") < page.index(">Zeta<")
+    assert 'aria-sort="ascending"><a href="/schedules?sort=name">Name ↑</a>' in page
+    assert '<input type="hidden" name="sort" value="name">' in page
+    assert 'href="/schedules?status=paused&amp;sort=name"' in page
+    page = browser.get("/schedules?sort=updated")
+    assert page.index(">Zeta<") < page.index(">Alpha<") < page.index(">Beta<")
+    browser.get("/schedules?sort=colour", status=400)
+    link = re.search(
+        r'href="(/api/scheduled-tasks/export[^"]+)"', browser.get("/schedules?sort=name&q=a&status=active")
+    )
+    assert link
+    answer = browser.client.get(link[1].replace("&amp;", "&"))
+    assert [each["name"] for each in (answer.json or {})["schedules"]] == ["Alpha", "Beta"]
+    assert_fragments_occur(browser, "/schedules?sort=name", ("schedule-list",))
+
+
+# --- Resume ---
+
+
+def test_resuming_says_first_what_was_missed_and_what_rings_next(house: House) -> None:
+    with house.backstage() as stage:
+        schedule = stage.create(name="Sweep", schedule={"type": "interval", "every_seconds": 600})
+        stage.pause(schedule)
+        stage.tick(seconds=1860)
+    browser = house.alice
+    assert not browser.offers(browser.get(address(schedule)), address(schedule, "/resume"))
+    ask = browser.get(address(schedule, "/resume"))
+    assert "What resuming will do" in ask
+    assert "3 slots since" in ask
+    assert "none caught up" in ask
+    assert "Rings next" in ask
+    page = browser.press(ask, address(schedule, "/resume"))
+    assert "Resumed. Next:" in page
+    assert browser.client.get(address(schedule, "/resume")).status_code == 303
+    house.vera.get(address(schedule, "/resume"), status=403)
+
+
+def test_resuming_says_that_a_new_mandate_is_issued(house: House) -> None:
+    with house.backstage() as stage:
+        schedule = stage.create(name="Sweep")
+    browser = house.alice
+    found = re.search(r'href="(/mandates/[a-z0-9_]+)"', browser.get(address(schedule)), re.IGNORECASE)
+    assert found
+    browser.press(browser.get(f"{found[1]}/revoke"), f"{found[1]}/revoke", reason="Enough.")
+    ask = browser.get(address(schedule, "/resume"))
+    assert "a new one is issued, on the authority of its sponsor" in ask
+    browser.press(ask, address(schedule, "/resume"))
+    assert standing(house, schedule).status is ScheduleStatus.ACTIVE

@@ -36,9 +36,10 @@ from webapp.nodes.queries import nodes_by_alias
 from webapp.scheduling import operations, queries
 from webapp.scheduling.calendar import month_ahead, planned_slots, year_behind
 from webapp.scheduling.fields import PauseRequest
-from webapp.scheduling.lifecycle import OPEN, UNACKNOWLEDGED, RunStatus, ScheduleStatus
+from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus
 from webapp.scheduling.models import Schedule
-from webapp.scheduling.queries import RunFilter, ScheduleFilter
+from webapp.scheduling.outlook import Act, foresee
+from webapp.scheduling.queries import Order, RunFilter, ScheduleFilter
 from webapp.store import db
 from webapp.store.counting import add_up
 from webapp.store.paging import PageRequest
@@ -78,7 +79,7 @@ class ScheduleRow:
 @blueprint.get("")
 @access(SignedIn, verb=Verb.READ)
 def list_schedules() -> Response:
-    """What stands, soonest first, by `?status=` and `?q=`."""
+    """What stands, soonest first or as `?sort=` says, by `?status=` and `?q=`."""
     return page("schedules/list.html", _LIST, **_list_context())
 
 
@@ -86,7 +87,9 @@ def _list_context() -> dict[str, Any]:
     session, networks = db.session(), shown_networks()
     status, text = asked_choice("status", ScheduleStatus), asked("q")
     wanted = ScheduleFilter(status=status, q=text, viewer_pk=current_actor().user_pk)
-    found = queries.list_by_next(session, networks, wanted, PageRequest(_PER_PAGE, asked("cursor")))
+    sort = asked_choice("sort", Order)
+    order = sort or Order.NEXT
+    found = queries.list_ordered(session, networks, wanted, order, PageRequest(_PER_PAGE, asked("cursor")))
     counts = queries.count_by_status(session, networks)
     following = found.next_cursor
     return {
@@ -98,15 +101,26 @@ def _list_context() -> dict[str, Any]:
         "soonest": queries.soonest(session, networks),
         "only": status,
         "q": text,
-        "address": address(status=status, q=text, cursor=asked("cursor")),
-        "next_url": address(status=status, q=text, cursor=following) if following else None,
-        "first_url": address(status=status, q=text) if asked("cursor") else None,
-        "all_url": address(q=text),
-        "status_urls": {state: address(status=state, q=text) for state in ScheduleStatus},
+        "order": order,
+        "sort": sort,
+        "address": address(status=status, q=text, sort=sort, cursor=asked("cursor")),
+        "next_url": address(status=status, q=text, sort=sort, cursor=following) if following else None,
+        "first_url": address(status=status, q=text, sort=sort) if asked("cursor") else None,
+        "all_url": address(q=text, sort=sort),
+        "status_urls": {state: address(status=state, q=text, sort=sort) for state in ScheduleStatus},
+        "sort_urls": {each: address(status=status, q=text, sort=each) for each in Order},
+        "export_url": _export_url(status=status, q=text, sort=order),
         "node_count": 0 if counts else len(nodes_by_alias(session, networks, now=g.now)),
         "may_create": _may_create(),
         "now": g.now,
     }
+
+
+def _export_url(**narrowed: object) -> str | None:
+    place = viewer_place()
+    if place is None:
+        return None
+    return address("/api/scheduled-tasks/export", network_id=place.network_id, **narrowed)
 
 
 def _rows(session: Session, schedules: Sequence[Schedule]) -> list[ScheduleRow]:
@@ -238,7 +252,6 @@ def allowed(actor: Actor, schedule: Schedule) -> frozenset[str]:
 
 
 @blueprint.get("/<schedule_id>/run-now", endpoint="leave_run_now")
-@blueprint.get("/<schedule_id>/resume", endpoint="leave_resume")
 @access(SignedIn)
 def leave_action(schedule_id: str) -> Response:
     """Whoever loads the address of a refused attempt again comes back to the schedule."""
@@ -265,6 +278,17 @@ def run_now(schedule_id: str) -> Response:
         return f"A run is on its way. It waits until {run.target_alias} fetches it."
 
     return do_and_return(schedule_id, act)
+
+
+@blueprint.get("/<schedule_id>/resume")
+@access(SignedIn, verb=Verb.RESUME_SCHEDULE)
+def ask_resume(schedule_id: str) -> Response:
+    """What resuming will do: what stays missed, what rings next, what becomes of the mandate."""
+    schedule = find_for(schedule_id, Verb.RESUME_SCHEDULE)
+    if schedule.status is ScheduleStatus.ACTIVE:
+        return redirect_to(f"/schedules/{schedule.schedule_id}")
+    context = _act_context(schedule, Act.RESUME)
+    return page("schedules/resume.html", **context, way=way_out(context["effect"].code))
 
 
 @blueprint.post("/<schedule_id>/resume")
@@ -298,7 +322,7 @@ def do_and_return(schedule_id: str, act: Callable[[], str]) -> Response:
 def ask_pause(schedule_id: str) -> Response:
     """What a pause will do, and the form for its reason and end."""
     schedule = find_for(schedule_id, Verb.PAUSE_SCHEDULE)
-    return page("schedules/pause.html", **_act_context(schedule), form=PauseForm.of(schedule))
+    return page("schedules/pause.html", **_act_context(schedule, Act.PAUSE), form=PauseForm.of(schedule))
 
 
 @blueprint.post("/<schedule_id>/pause")
@@ -322,14 +346,15 @@ def _pause_refused(schedule_id: str, form: PauseForm, refusal: AppError) -> Resp
         return show(schedule_id, refusal)
     blame(form, refusal)
     schedule = find_for(schedule_id, Verb.PAUSE_SCHEDULE)
-    return form_refused("schedules/pause.html", **_act_context(schedule), form=form)
+    return form_refused("schedules/pause.html", **_act_context(schedule, Act.PAUSE), form=form)
 
 
 @blueprint.get("/<schedule_id>/cancel")
 @access(SignedIn, verb=Verb.CANCEL_SCHEDULE)
 def ask_cancel(schedule_id: str) -> Response:
     """What cancelling will do."""
-    return page("schedules/cancel.html", **_act_context(find_for(schedule_id, Verb.CANCEL_SCHEDULE)))
+    schedule = find_for(schedule_id, Verb.CANCEL_SCHEDULE)
+    return page("schedules/cancel.html", **_act_context(schedule, Act.CANCEL))
 
 
 @blueprint.post("/<schedule_id>/cancel")
@@ -393,7 +418,9 @@ def _proposal_context(schedule: Schedule) -> dict[str, Any]:
     plan = queries.plan_for(schedule)
     slots = upcoming(plan, schedule.timezone, g.now, _SLOTS) if plan is not None else ()
     return {
-        **_act_context(schedule),
+        "schedule": schedule,
+        "says": says(schedule),
+        "now": g.now,
         "slots": [slot.at for slot in slots],
         "mandate": row_of_workload(db.session(), schedule, current_actor(), g.now),
     }
@@ -406,13 +433,7 @@ def find_for(schedule_id: str, verb: Verb) -> Schedule:
     return schedule
 
 
-def _act_context(schedule: Schedule) -> dict[str, Any]:
-    """What the schedule has in hand, for a page that says what will become of it."""
-    counts = queries.count_open_runs(db.session(), schedule.id)
-    return {
-        "schedule": schedule,
-        "says": says(schedule),
-        "withdrawn": sum(counts.get(status, 0) for status in UNACKNOWLEDGED),
-        "at_work": sum(counts.get(status, 0) for status in OPEN - UNACKNOWLEDGED),
-        "now": g.now,
-    }
+def _act_context(schedule: Schedule, act: Act) -> dict[str, Any]:
+    """A schedule, and what will become of it and of what it has in hand."""
+    (effect,) = foresee(db.session(), current_actor(), [schedule.schedule_id], act, now=g.now)
+    return {"schedule": schedule, "says": says(schedule), "effect": effect, "now": g.now}

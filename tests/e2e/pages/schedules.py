@@ -117,6 +117,11 @@ class SchedulePage:
         self.page.get_by_label("Reason, shown to everyone").fill(reason)
         self.page.get_by_role("button", name="Pause", exact=True).click()
 
+    def resume(self) -> None:
+        """Go on, through the page that says what that will do."""
+        self.page.get_by_role("link", name="Resume…").click()
+        self.page.get_by_role("button", name="Resume", exact=True).click()
+
     def cancel(self) -> None:
         """Cancel for good, through the page that says what that will do."""
         self.page.get_by_role("link", name="Cancel…").click()
