@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.html.browsing import House, assert_fragments_occur
+from tests.factories import PASSWORD
+from tests.html.browsing import HTMX, Browser, House, assert_fragments_occur, forms_of
 from tests.html.test_schedules import address, made, standing
 from webapp.nodes.lifecycle import TaskStatus
 from webapp.scheduling.lifecycle import ScheduleStatus
@@ -253,3 +254,113 @@ def test_resuming_says_that_a_new_mandate_is_issued(house: House) -> None:
     assert "a new one is issued, on the authority of its sponsor" in ask
     browser.press(ask, address(schedule, "/resume"))
     assert standing(house, schedule).status is ScheduleStatus.ACTIVE
+
+
+# --- Editing says what saving does ---
+
+
+def test_the_form_says_what_saving_will_withdraw(house: House) -> None:
+    with house.backstage() as stage:
+        schedule = stage.create(name="Sweep", schedule={"type": "interval", "every_seconds": 600})
+        stage.tick(seconds=600)
+    browser = house.alice
+    form = browser.get(address(schedule, "/edit"))
+    assert "Nothing is changed yet." in form
+    page = browser.press(form, address(schedule, "/edit"), every="20", every_unit="minutes", preview="1")
+    assert "What saving will do" in page
+    assert "1 run that nobody took up" in page
+    assert standing(house, schedule).revision == 1
+
+
+# --- A session that ended while somebody typed ---
+
+
+def signed_out(browser: Browser) -> None:
+    browser.client.delete_cookie("carillon")
+
+
+def come_in(browser: Browser, page: str, **typed: str) -> str:
+    wanted: dict[str, Any] = {"name": "Alice", "password": PASSWORD, **typed}
+    return browser.press(page, "/sign-in", **wanted)
+
+
+def test_a_form_sent_after_the_session_ended_is_back_after_signing_in(house: House) -> None:
+    schedule = made(house, name="Sweep", **DAILY)
+    browser = house.alice
+    form = browser.get(address(schedule, "/edit"))
+    signed_out(browser)
+    page = browser.press(form, address(schedule, "/edit"), name="Swept twice", task="Sweep it,\ntwice.")
+    assert browser.status == 401
+    assert "Nothing you typed is lost" in page
+    assert "Swept twice" not in browser.path
+    page = come_in(browser, page, password="wrong wrong wrong")
+    assert "Nothing you typed is lost" in page, "a slip at the door loses nothing either"
+    page = come_in(browser, page)
+    assert browser.status == 200
+    assert 'value="Swept twice"' in page
+    assert "Sweep it,\ntwice." in page
+    assert standing(house, schedule).revision == 1, "nothing was saved yet"
+    browser.press(page, address(schedule, "/edit"))
+    assert standing(house, schedule).name == "Swept twice"
+
+
+def test_a_new_schedule_survives_the_end_of_a_session_too(house: House) -> None:
+    browser = house.alice
+    form = browser.get("/schedules/new")
+    signed_out(browser)
+    page = browser.press(form, "/schedules/new", name="Fresh", task="Do it.", type="daily", time="07:15")
+    page = come_in(browser, page)
+    assert 'value="Fresh"' in page
+    browser.press(page, "/schedules/new")
+    assert "Fresh" in browser.get("/schedules")
+
+
+def test_another_form_is_shown_and_sent_when_that_is_wanted(house: House) -> None:
+    schedule = made(house, name="Sweep", **DAILY)
+    browser = house.alice
+    form = browser.get(address(schedule, "/pause"))
+    signed_out(browser)
+    page = come_in(browser, browser.press(form, address(schedule, "/pause"), reason="Stocktaking"))
+    assert "Stocktaking" in page
+    assert standing(house, schedule).status is ScheduleStatus.ACTIVE
+    browser.press(page, address(schedule, "/pause"))
+    assert standing(house, schedule).status is ScheduleStatus.PAUSED
+
+
+def test_nothing_is_kept_of_secrets_of_other_sites_and_of_forged_or_old_texts(house: House) -> None:
+    stranger = house.alice
+    signed_out(stranger)
+    client = stranger.client
+    for path, data, headers in (
+        ("/settings/password", {"password": "old words here", "new_password": "new words here"}, {}),
+        ("/schedules/new", {"name": "Planted"}, {"Origin": "https://elsewhere.example"}),
+        ("/schedules/new", {"csrf_token": "x"}, {}),
+    ):
+        answer = client.post(path, data=data, headers=headers)
+        assert 'name="kept"' not in answer.text, path
+    answer = client.post("/schedules/new", data={"name": "Mine"})
+    text = next(form.values["kept"] for form in forms_of(answer.text) if "kept" in form.values)
+    for lie in (text[:-2] + "xx", "nonsense"):
+        door = stranger.get("/sign-in")
+        page = come_in(stranger, door, kept=lie)
+        assert "Mine" not in page
+        signed_out(stranger)
+    with house.backstage() as stage:
+        stage.clock.advance(hours=25)
+    page = come_in(stranger, stranger.get("/sign-in"), kept=text)
+    assert "Mine" not in page
+
+
+def test_a_preview_does_not_take_the_form_away_but_sending_it_brings_the_door(house: House) -> None:
+    browser = house.alice
+    signed_out(browser)
+    typed = {"name": "Fresh"}
+    answer = browser.client.post("/schedules/preview", data=typed, headers=HTMX)
+    assert answer.status_code == 401
+    assert answer.headers["HX-Retarget"] == "#flash"
+    answer = browser.client.post(
+        "/schedules/new", data=typed, headers=HTMX | {"HX-Target": "form#schedule-form"}
+    )
+    assert answer.status_code == 401
+    assert answer.headers["HX-Retarget"] == "#main"
+    assert 'name="kept"' in answer.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +26,7 @@ from webapp.html.forms.schedule import (
     happens_twice,
     values_of,
 )
+from webapp.html.keeping import Kept
 from webapp.html.mandates import row_of_workload
 from webapp.html.privacy import facts_of, is_chat, is_secret
 from webapp.html.respond import conflict, flash, form_refused, page, redirect_to
@@ -42,6 +44,7 @@ from webapp.scheduling.fields import ChatScheduleChanges, NewChatSchedule, NewSc
 from webapp.scheduling.lifecycle import ScheduleStatus, TargetKind
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.operations import Saved
+from webapp.scheduling.outlook import EditEffect, foresee_edit
 from webapp.store import db
 from webapp.store.paging import PageRequest
 from webapp.timetable import TimetableError, canonical_zone
@@ -55,6 +58,7 @@ _FORM: Final = "schedules/form.html"
 _REGIONS: Final = {"schedule-form": "schedules/_schedule_form.html", "preview": "schedules/_preview.html"}
 _CONFLICT: Final = "schedules/conflict.html"
 _CONFLICT_REGIONS: Final = {"schedule-form": "schedules/_conflict.html"}
+_EDIT_PATH: Final = re.compile(r"/schedules/([A-Za-z0-9_]+)/edit")
 _MOST_CHATS: Final = 200
 # Refusals that a form can be mended after; a missing target is the one 404 among them.
 _MENDABLE: Final = (400, 404, 409)
@@ -199,6 +203,19 @@ def _preview(writing: Writing) -> Preview:
     return preview_of(db.session(), writing.form, writing.subject, viewer_zone=viewer_zone(), now=g.now)
 
 
+def _saving(writing: Writing) -> EditEffect | None:
+    """What saving would do to the schedule that stands; None for a new one, and where it would be refused."""
+    schedule = writing.schedule
+    if schedule is None:
+        return None
+    try:
+        shape = ChatScheduleChanges if is_chat(schedule) else ScheduleChanges
+        changes = parse(shape, writing.form.changes(values_of(schedule)))
+        return foresee_edit(db.session(), current_actor(), schedule, changes, now=g.now)
+    except AppError:
+        return None
+
+
 # --- Edit ----------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +304,27 @@ def _say_saved(saved: Saved, revision: int, *, taken_over: bool) -> None:
     if taken_over:
         flash("It acts on your authority from now on, because you changed what it does or how.", "info")
     _say_warnings(saved)
+
+
+# --- Sent too late ---------------------------------------------------------------------------------------------
+
+
+def restored_form(late: Kept) -> Response | None:
+    """The form of a schedule as it was typed when the session had ended; None for what is no such form.
+
+    Raises AppError where whoever signed in may not write it.
+    """
+    if late.path == "/schedules/new":
+        writing = _write_new(ScheduleForm(late.form))
+        demand(current_actor(), Verb.CREATE_SCHEDULE, Facts(network_pk=writing.subject.network_pk))
+    else:
+        found = _EDIT_PATH.fullmatch(late.path)
+        if found is None:
+            return None
+        _editable(found[1])
+        writing = _write_edit(found[1], ScheduleForm(late.form))
+    flash("You are signed in again, and the form is as you left it. Nothing of it is saved yet.", "info")
+    return page(_FORM, **_context(writing))
 
 
 # --- Refused -------------------------------------------------------------------------------------------------
@@ -402,6 +440,7 @@ def _context(writing: Writing, extra: list[str] | None = None) -> dict[str, Any]
         "schedule": writing.schedule,
         "extra": extra or [],
         "preview": _preview(writing),
+        "saving": _saving(writing),
         "preview_url": _preview_url(writing),
         "zones": zone_options(g.now, _known_zone(form.timezone.data)),
         "ask_turn": happens_twice(form.run_at.data or "", form.timezone.data or ""),

@@ -8,6 +8,8 @@ from webapp.errors import AppError
 from webapp.html import respond
 from webapp.html.forms import blame
 from webapp.html.forms.session import SetUpForm, SignInForm
+from webapp.html.keeping import Kept, kept
+from webapp.html.schedule_editing import restored_form
 from webapp.identity import operations, queries
 from webapp.identity.sign_in import SignedIn as SignedInPerson
 from webapp.identity.sign_in import sign_in
@@ -47,7 +49,21 @@ def sign_in_now() -> Response:
     except AppError as error:
         return _sign_in_again(form, error)
     _begin(came_in, form.timezone.data)
-    return respond.redirect_to(safe_next(form.next.data))
+    late = kept(form.kept.data)
+    return respond.redirect_to(safe_next(form.next.data)) if late is None else _bring_back(late)
+
+
+def _bring_back(late: Kept) -> Response:
+    """What was typed before the session ended: the form itself where it can be drawn, else the question to send it."""
+    # Whoever this is was nobody when the request began.
+    g.pop("caller", None)
+    form = restored_form(late)
+    if form is not None:
+        response = form
+    else:
+        response = respond.page("session/kept.html", kept=late)
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 def _sign_in_again(form: SignInForm, error: AppError) -> Response:

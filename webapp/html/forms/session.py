@@ -12,13 +12,14 @@ _ZONE = {"data-browser-zone": True}
 
 
 class SignInForm(Form):
-    """A name and a password; where to go afterwards, and the zone that the browser reports."""
+    """A name and a password; where to go afterwards, a form that came too late, the zone that the browser reports."""
 
     name = StringField(
         "Name", render_kw={"autocomplete": "username", "autocapitalize": "none", "autofocus": True}
     )
     password = PasswordField("Password", render_kw={"autocomplete": "current-password"})
     next = HiddenField()
+    kept = HiddenField()
     timezone = HiddenField(id="browser-zone", render_kw=_ZONE)
 
 
