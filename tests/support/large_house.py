@@ -472,7 +472,7 @@ class _Copier:
             f"s.network_pk = {self.network_pk} AND s.seq = 1",
             seq=f"{last} + i",
             at=f"{self.now} - ({count} - i) * {max(1, _HISTORY_DAYS * _DAY_MS // count)}",
-            actor="CASE i % 500 WHEN 0 THEN 'Alice' ELSE 'scheduler' END",
+            actor="CASE i % 500 WHEN 0 THEN 'Alice' ELSE 'worker' END",
             verb="CASE i % 500 WHEN 0 THEN 'schedule.edit' ELSE 'mandate.use' END",
             subject_kind="CASE i % 500 WHEN 0 THEN 'schedule' ELSE 'mandate' END",
             subject_id=f"'mand_' || (1000000000 + {BASE} + 1 + i % {self.size.schedules})",

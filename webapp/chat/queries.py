@@ -226,6 +226,16 @@ def count_pending(session: Session, actor: Actor) -> int:
     return session.scalar(statement) or 0
 
 
+def soonest_deadline(session: Session, actor: Actor) -> datetime | None:
+    """By when the first of the approvals that wait for this person is to be answered."""
+    statement = (
+        select(func.min(Approval.deadline_at))
+        .join(Chat, Chat.id == Approval.chat_pk)
+        .where(Approval.network_pk.in_(list(actor.networks)), STILL_PENDING, Chat.owner_pk == actor.user_pk)
+    )
+    return session.scalar(statement)
+
+
 def overdue_approvals(session: Session, now: datetime, limit: int) -> list[int]:
     """Keys of approvals whose deadline has passed unanswered, the longest overdue first."""
     statement = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 from typing import Final
 
 from sqlalchemy.orm import Session
 
-from webapp.chat.lifecycle import ApprovalStatus
-from webapp.chat.queries import count_pending, list_approvals
+from webapp.chat.queries import count_pending, soonest_deadline
 from webapp.errors import sentence_of
 from webapp.html.filters import plural, relative, wall
 from webapp.html.privacy import aim, called, facts_of, is_chat
@@ -18,7 +18,6 @@ from webapp.html.viewing import address
 from webapp.html.ways import way_out
 from webapp.identity.access import Actor, Verb, may
 from webapp.mandates.models import Mandate
-from webapp.mandates.policy import is_expired
 from webapp.mandates.queries import expiring
 from webapp.nodes.lifecycle import NodeStatus
 from webapp.nodes.queries import NodeView, count_silent_holders
@@ -28,14 +27,16 @@ from webapp.scheduling.policy import SKIPS_BEFORE_ALERT
 from webapp.scheduling.queries import (
     Card,
     open_card_keys,
+    open_cards,
     proposals_to,
     schedules_by_id,
 )
-from webapp.store.paging import PageRequest
 
-# More proposals than these make no more cards.
-MAX_PROPOSALS: Final = 50
-_MOST_ASKED: Final = 100
+# More of one kind than these share one card.
+MOST_ALIKE: Final = 5
+# More cards than these are counted, not shown.
+MOST_SHOWN: Final = 30
+_MOST_READ: Final = 300
 
 
 @dataclass(frozen=True)
@@ -82,13 +83,41 @@ _KINDS: Final = {
 _OTHER: Final = _Kind("warn", "attention", "Needs a look", "")
 
 
-def count_needs(session: Session, networks: Collection[int], actor: Actor, *, now: datetime) -> int:
-    """How many things need the viewer: as many as the overview has cards."""
-    groups = {
-        _group(pk, kind, code, target_id) for pk, kind, code, target_id in open_card_keys(session, networks)
-    }
-    waiting = waiting_for(session, networks, actor, now=now).count
-    return len(groups) + count_silent_holders(session, networks, now=now) + waiting
+def count_needs(
+    session: Session, networks: Collection[int], actor: Actor, *, approvals: int, now: datetime
+) -> int:
+    """How many things need the viewer, with those `approvals` that wait: as many as the overview has cards."""
+    proposals = len(proposals_to(session, networks, actor.user_pk, limit=MOST_ALIKE + 1))
+    ending = len(_ending(session, networks, actor, now))
+    return (
+        len(_groups(session, networks))
+        + count_silent_holders(session, networks, now=now)
+        + (proposals if proposals <= MOST_ALIKE else 1)
+        + bool(approvals)
+        + (ending if ending <= MOST_ALIKE else 1)
+    )
+
+
+def _groups(session: Session, networks: Collection[int]) -> dict[Hashable, list[int]]:
+    """The keys of the open cards by what shares one card, newest first."""
+    groups: dict[Hashable, list[int]] = {}
+    for pk, kind, code, target_id in open_card_keys(session, networks):
+        groups.setdefault(_group(pk, kind, code, target_id), []).append(pk)
+    return groups
+
+
+def needs_of_engine(session: Session, networks: Collection[int], actor: Actor) -> tuple[list[Need], int]:
+    """The open cards of the engine, as the viewer sees them, and how many there are beyond those shown.
+
+    One card for all that share a reason and a target.
+    """
+    groups = _groups(session, networks)
+    shown = list(groups.values())[:MOST_SHOWN]
+    # The first of each group before the second of any, so that no card is without its words.
+    keys = [pk for place in zip_longest(*shown) for pk in place if pk is not None][:_MOST_READ]
+    found = open_cards(session, networks, limit=_MOST_READ, alert_pks=keys)
+    sizes = {group: len(pks) for group, pks in groups.items()}
+    return needs_of_cards(found, actor, sizes), len(groups) - len(shown)
 
 
 def _group(alert_pk: int, kind: str, code: str, target_id: str | None) -> Hashable:
@@ -102,13 +131,14 @@ def group_of(card: Card) -> Hashable:
     return _group(card.alert.id, card.alert.kind, card.alert.code, target_id)
 
 
-def needs_of_cards(cards: Iterable[Card], actor: Actor) -> list[Need]:
-    """The open cards of the engine, as the viewer sees them; one for all that share a reason and a target."""
+def needs_of_cards(cards: Iterable[Card], actor: Actor, sizes: Mapping[Hashable, int]) -> list[Need]:
+    """Cards as the viewer sees them; `sizes` are how many each group really has."""
     groups: dict[Hashable, list[Card]] = {}
     for card in cards:
         groups.setdefault(group_of(card), []).append(card)
     return [
-        _need(group[0], actor) if len(group) == 1 else _shared_need(group, actor) for group in groups.values()
+        _need(group[0], actor) if sizes.get(key, 1) == 1 else _shared_need(group, sizes[key], actor)
+        for key, group in groups.items()
     ]
 
 
@@ -119,7 +149,7 @@ def may_resume(schedule: Schedule, actor: Actor) -> bool:
     return stands_still and may(actor, Verb.RESUME_SCHEDULE, facts)
 
 
-def _shared_need(group: list[Card], actor: Actor) -> Need:
+def _shared_need(group: list[Card], size: int, actor: Actor) -> Need:
     schedules = [card.schedule for card in group if card.schedule is not None]
     first, kind, code = schedules[0], _KINDS["needs_attention"], group[0].alert.code
     chat = is_chat(first)
@@ -137,7 +167,7 @@ def _shared_need(group: list[Card], actor: Actor) -> Need:
         icon=kind.icon,
         word=kind.word,
         since=min(card.alert.created_at for card in group),
-        title=f"{plural(len(group), 'schedule')} of {aim(first)}",
+        title=f"{plural(size, 'schedule')} of {aim(first)}",
         href=those,
         rest=kind.rest,
         words=sentence_of(code),
@@ -208,39 +238,30 @@ def _ways_of_authority(card: Card, schedule: Schedule, actor: Actor) -> Iterable
 
 @dataclass(frozen=True)
 class Waiting:
-    """What waits for the viewer beside the engine's cards, as counts and things of other packages tell it."""
+    """What waits for the viewer beside the engine's cards: of proposals and mandates at most `MOST_ALIKE` + 1."""
 
     proposals: Sequence[Schedule]
     approvals: int
     soonest_deadline: datetime | None
     expiring: Sequence[tuple[Mandate, Schedule | None]]
 
-    @property
-    def count(self) -> int:
-        """How many cards it makes."""
-        return len(self.proposals) + bool(self.approvals) + len(self.expiring)
-
 
 def waiting_for(session: Session, networks: Collection[int], actor: Actor, *, now: datetime) -> Waiting:
     """What is asked of the viewer, is to be confirmed, or ends within 14 days on their authority."""
-    approvals = count_pending(session, actor)
-    soonest = None
-    if approvals:
-        asked = list_approvals(
-            session, actor, actor.networks, PageRequest(_MOST_ASKED), status=ApprovalStatus.PENDING
-        )
-        soonest = min((view.approval.deadline_at for view in asked.rows), default=None)
-    ending = [
-        mandate
-        for mandate in expiring(session, networks, subject_pk=actor.user_pk, now=now)
-        if not is_expired(mandate.expires_at, now)
-    ]
+    ending = _ending(session, networks, actor, now)
     schedules = schedules_by_id(session, networks, [workload_id(mandate) for mandate in ending])
     return Waiting(
-        proposals_to(session, networks, actor.user_pk, limit=MAX_PROPOSALS),
-        approvals,
-        soonest,
+        proposals_to(session, networks, actor.user_pk, limit=MOST_ALIKE + 1),
+        count_pending(session, actor),
+        soonest_deadline(session, actor),
         [(mandate, schedules.get(workload_id(mandate))) for mandate in ending],
+    )
+
+
+def _ending(session: Session, networks: Collection[int], actor: Actor, now: datetime) -> list[Mandate]:
+    """The viewer's own mandates that end soon, one more than are shown each by itself."""
+    return expiring(
+        session, networks, subject_pk=actor.user_pk, ended_too=False, limit=MOST_ALIKE + 1, now=now
     )
 
 
@@ -251,7 +272,13 @@ def workload_id(mandate: Mandate) -> str:
 
 def needs_of_waiting(waiting: Waiting, zone: str, now: datetime) -> list[Need]:
     """The cards of what waits for the viewer: the nearest deadline first."""
-    return [*_of_approvals(waiting, now), *map(_of_proposal, waiting.proposals), *_of_expiring(waiting, zone)]
+    proposals: Iterable[Need] = map(_of_proposal, waiting.proposals)
+    if len(waiting.proposals) > MOST_ALIKE:
+        proposals = [_of_many_proposals()]
+    ending: Iterable[Need] = _of_expiring(waiting, zone)
+    if len(waiting.expiring) > MOST_ALIKE:
+        ending = [_of_many_expiring(waiting, zone)]
+    return [*_of_approvals(waiting, now), *proposals, *ending]
 
 
 def _of_approvals(waiting: Waiting, now: datetime) -> Iterable[Need]:
@@ -293,6 +320,40 @@ def _of_proposal(schedule: Schedule) -> Need:
         code=None,
         todo="Confirm or reject it.",
         ways=(Way("Confirm…", f"{own}/confirm"), Way("Reject…", f"{own}/reject")),
+    )
+
+
+def _of_many_proposals() -> Need:
+    listed = address("/schedules", status=ScheduleStatus.PROPOSED)
+    return Need(
+        tone="warn",
+        icon="proposed",
+        word="Proposed",
+        since=None,
+        title=f"More than {MOST_ALIKE} schedules",
+        href=listed,
+        rest="wait for your confirmation",
+        words="Agents proposed them. Each runs only if you stand behind it, and lapses after 7 days.",
+        code=None,
+        todo="Confirm or reject each.",
+        ways=(Way("See proposals", listed),),
+    )
+
+
+def _of_many_expiring(waiting: Waiting, zone: str) -> Need:
+    first = waiting.expiring[0][0]
+    return Need(
+        tone="warn",
+        icon="expired",
+        word="Mandates end soon",
+        since=None,
+        title=f"More than {MOST_ALIKE} of your mandates",
+        href="/mandates",
+        rest=f"end within 14 days, the first on {wall(first.expires_at, zone, 'long')}",
+        words="After that nothing starts under them, and their schedules stop.",
+        code=None,
+        todo="Renew those that are still wanted.",
+        ways=(Way("See mandates", "/mandates"),),
     )
 
 

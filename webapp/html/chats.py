@@ -33,7 +33,7 @@ from webapp.html.viewing import (
 )
 from webapp.html.ways import way_out
 from webapp.identity.access import Actor, Facts, Verb, may
-from webapp.nodes.queries import nodes_by_alias
+from webapp.nodes.queries import aliases_by_id
 from webapp.scheduling.lifecycle import ScheduleStatus, TargetKind
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.queries import schedules_of_target
@@ -246,8 +246,7 @@ def _said(
     by_pk = {view.turn.id: view for view in turns}
     last = {view.message.turn_pk: view.message.id for view in shown}
     acted = any(view.message.meta.get("action") for view in shown)
-    nodes = nodes_by_alias(session, [chat.network_pk], now=g.now) if acted else []
-    aliases = {view.node.node_id: view.node.alias for view in nodes}
+    aliases = aliases_by_id(session, [chat.network_pk]) if acted else {}
     return [
         _one_said(
             view.message,

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 from webapp.errors import sentence_of
 from webapp.html.markdown import to_markup
+from webapp.store.counting import AtLeast
 from webapp.timetable import on_clock
 
 DASH: Final = "–"
@@ -231,8 +232,11 @@ def duration(span: timedelta | float | None) -> str:
 
 
 def number(value: int | None) -> str:
-    """A whole number with narrow spaces between the thousands: "10 000"."""
-    return DASH if value is None else f"{value:,}".replace(",", THIN_SPACE).replace("-", MINUS)
+    """A whole number with narrow spaces between the thousands: "10 000"; one that counting gave up at: "10 000+"."""
+    if value is None:
+        return DASH
+    more = "+" if isinstance(value, AtLeast) else ""
+    return f"{int(value):,}".replace(",", THIN_SPACE).replace("-", MINUS) + more
 
 
 def plural(value: int, one: str, many: str | None = None) -> str:

@@ -30,10 +30,10 @@ from webapp.mandates.bodies import MandateChanges, PauseMandate, RevokeMandate
 from webapp.mandates.lifecycle import MandateState
 from webapp.mandates.models import Mandate
 from webapp.mandates.policy import is_expired
-from webapp.nodes.queries import nodes_by_alias
+from webapp.nodes.queries import aliases_by_id
 from webapp.scheduling.lifecycle import OPEN, UNACKNOWLEDGED, TargetKind
 from webapp.scheduling.models import Schedule
-from webapp.scheduling.queries import count_runs_by_status, plan_for, schedules_by_id
+from webapp.scheduling.queries import count_open_runs, plan_for, schedules_by_id
 from webapp.store import db
 from webapp.store.paging import PageRequest
 from webapp.timetable import upcoming
@@ -50,6 +50,8 @@ _DETAIL: Final = {
 }
 _PER_PAGE: Final = 25
 _SLOTS: Final = 5
+# Of those that end soon, the first to end.
+_SOON: Final = 20
 _TRAIL: Final = 20
 
 
@@ -114,8 +116,7 @@ def _facts(mandate: Mandate) -> Facts:
 
 def node_aliases(networks: Iterable[int]) -> dict[str, str]:
     """The names of the nodes by their public ids."""
-    nodes = nodes_by_alias(db.session(), frozenset(networks), now=g.now)
-    return {view.node.node_id: view.node.alias for view in nodes}
+    return aliases_by_id(db.session(), frozenset(networks))
 
 
 def row_of_workload(session: Session, schedule: Schedule, actor: Actor, now: datetime) -> MandateRow | None:
@@ -142,13 +143,14 @@ def list_mandates() -> Response:
     wanted = queries.MandateFilter(state=state)
     found = queries.list_mandates(session, networks, wanted, PageRequest(_PER_PAGE, cursor))
     aliases = node_aliases(networks)
-    soon = queries.expiring(session, networks, now=g.now)
+    soon = queries.expiring(session, networks, limit=_SOON, now=g.now)
     following = found.next_cursor
     return page(
         "mandates/list.html",
         _LIST,
         rows=_rows(session, networks, found.rows, aliases, actor, g.now),
         soon=_rows(session, networks, soon, aliases, actor, g.now),
+        soon_count=queries.count_expiring(session, networks, now=g.now),
         only=state,
         address=address(state=state, cursor=cursor),
         next_url=address(state=state, cursor=following) if following else None,
@@ -179,7 +181,7 @@ def radius_of(session: Session, networks: frozenset[int], mandate: Mandate, now:
     schedule = schedules_by_id(session, networks, [_schedule_id(mandate)]).get(_schedule_id(mandate))
     if schedule is None:
         return Radius(None, None, (), 0, 0)
-    counts = count_runs_by_status(session, schedule.id)
+    counts = count_open_runs(session, schedule.id)
     plan = plan_for(schedule) if schedule.due.next_run_at is not None else None
     slots = upcoming(plan, schedule.timezone, now, _SLOTS) if plan is not None else ()
     return Radius(

@@ -38,6 +38,7 @@ _REGIONS: Final = {
 _MOST_EXPANDED: Final = 50
 _HOUR: Final = timedelta(hours=1)
 _LAST_RUNS: Final = 12
+_MOST_OF_AN_HOUR: Final = 1000
 _MOST_CARDS: Final = 300
 _NUMBERS: Final = ("Nothing", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
@@ -148,7 +149,7 @@ class Overview:
     @cached_property
     def is_empty(self) -> bool:
         """Whether no schedule was ever written here."""
-        return not queries.count_by_status(self._session, self._networks)
+        return not queries.any_schedule(self._session, self._networks)
 
     @cached_property
     def nodes(self) -> list[NodeView]:
@@ -165,18 +166,26 @@ class Overview:
     @cached_property
     def needs(self) -> list[cards.Need]:
         """What needs a person now."""
-        open_cards = queries.open_cards(self._session, self._networks, limit=_MOST_CARDS)
         waiting = cards.waiting_for(self._session, self._networks, self._actor, now=self.now)
         return (
             cards.needs_of_waiting(waiting, self.zone, self.now)
-            + cards.needs_of_cards(open_cards, self._actor)
+            + self._engine_needs[0]
             + cards.needs_of_nodes(self.nodes)
         )
+
+    @cached_property
+    def _engine_needs(self) -> tuple[list[cards.Need], int]:
+        return cards.needs_of_engine(self._session, self._networks, self._actor)
+
+    @property
+    def more_needs(self) -> int:
+        """How many cards there are beyond those shown."""
+        return self._engine_needs[1]
 
     @property
     def headline(self) -> str:
         """The answer in two sentences with their numbers."""
-        many = len(self.needs)
+        many = len(self.needs) + self.more_needs
         word = _NUMBERS[many] if many < len(_NUMBERS) else number(many)
         needs = (
             f"{word} {'thing needs' if many == 1 else 'things need'} you." if many else "Nothing needs you."
@@ -282,11 +291,15 @@ class Overview:
     @property
     def last_hour_words(self) -> str:
         """How many runs the hour had, and how they stand."""
-        counts = queries.count_runs_since(self._session, self._networks, self.now - _HOUR)
+        since = self.now - _HOUR
+        counts = queries.count_runs_since(self._session, self._networks, since, most=_MOST_OF_AN_HOUR)
         parts = ", ".join(
             f"{number(counts[status])} {status.value}" for status in RunStatus if counts.get(status)
         )
-        return f"{plural(sum(counts.values()), 'run')}: {parts}." if counts else "No run."
+        total = sum(counts.values())
+        if total > _MOST_OF_AN_HOUR:
+            return f"More than {plural(_MOST_OF_AN_HOUR, 'run')}; of the newest: {parts}."
+        return f"{plural(total, 'run')}: {parts}." if counts else "No run."
 
     # --- The worker ---
 

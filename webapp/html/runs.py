@@ -24,7 +24,7 @@ from webapp.nodes.models import Task
 from webapp.nodes.queries import find_task, task_events
 from webapp.scheduling import queries
 from webapp.scheduling.lifecycle import OPEN, RunStatus, Trigger
-from webapp.scheduling.models import Run
+from webapp.scheduling.models import Run, Schedule
 from webapp.store import db
 from webapp.store.paging import PageRequest
 from webapp.targets import node as node_target
@@ -94,12 +94,20 @@ def _list_context() -> dict[str, Any]:
         "rows": run_rows(found.rows, now=g.now),
         "chosen": status,
         "schedule": schedule,
-        "schedules": queries.schedule_names(session, networks, limit=_MAX_CHOICES),
+        "schedules": _choices(session, networks, schedule),
         "statuses": [(state.value, state.value) for state in RunStatus],
         "zone": viewer_zone(),
         "now": g.now,
         **_addresses(status, schedule_id, found.next_cursor),
     }
+
+
+def _choices(session: Session, networks: frozenset[int], chosen: Schedule | None) -> list[tuple[str, str]]:
+    """Schedules to choose from: the first by name, and the one that is chosen."""
+    names = queries.schedule_names(session, networks, viewer_pk=current_actor().user_pk, limit=_MAX_CHOICES)
+    if chosen is None or any(schedule_id == chosen.schedule_id for schedule_id, _ in names):
+        return names
+    return [(chosen.schedule_id, called(chosen)), *names]
 
 
 def _addresses(status: RunStatus | None, schedule_id: str | None, following: str | None) -> dict[str, Any]:

@@ -70,6 +70,7 @@ def current_shell() -> Shell:
     if person is None:
         return Shell(csrf_token=sessions.csrf_token(), viewer_zone=viewer_zone())
     place = viewer_place()
+    approvals = count_pending(db.session(), person.actor)
     return Shell(
         user_name=person.actor.name,
         network_id=place.network_id if place else None,
@@ -81,10 +82,12 @@ def current_shell() -> Shell:
         csrf_token=sessions.csrf_token(),
         zone_data_version=ZONE_DATA_VERSION,
         events_seen=g.get("events_seen"),
-        attention_count=count_needs(db.session(), [place.network_pk], person.actor, now=g.now)
+        attention_count=count_needs(
+            db.session(), [place.network_pk], person.actor, approvals=approvals, now=g.now
+        )
         if place
         else 0,
-        approvals_count=count_pending(db.session(), person.actor),
+        approvals_count=approvals,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Select, func, or_, select
+from sqlalchemy import Select, exists, func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError
@@ -72,16 +72,25 @@ def nodes_by_alias(session: Session, network_pks: Collection[int], *, now: datet
     return _views(session, list(session.scalars(_kept_nodes(network_pks).order_by(Node.alias, Node.id))), now)
 
 
+def aliases_by_id(session: Session, network_pks: Collection[int]) -> dict[str, str]:
+    """The names of the nodes of these networks by their public ids."""
+    rows = session.execute(_kept_nodes(network_pks).with_only_columns(Node.node_id, Node.alias))
+    return dict(rows.all())
+
+
+def any_node(session: Session, network_pks: Collection[int]) -> bool:
+    """Whether these networks have a node."""
+    return session.scalar(_kept_nodes(network_pks).with_only_columns(Node.id).limit(1)) is not None
+
+
 def count_silent_holders(session: Session, network_pks: Collection[int], *, now: datetime) -> int:
     """How many nodes are offline while work waits for them."""
     seen_since = now - timedelta(seconds=OFFLINE_AFTER_SECONDS)
+    holds = exists().where(Task.node_pk == Node.id, STILL_OPEN, Task.status.not_in(STARTED))
     silent = (
-        select(Task.node_pk)
-        .join(Node, Node.id == Task.node_pk)
-        .outerjoin(NodePresence, NodePresence.node_pk == Task.node_pk)
+        select(Node.id)
+        .outerjoin(NodePresence, NodePresence.node_pk == Node.id)
         .where(
-            STILL_OPEN,
-            Task.status.not_in(STARTED),
             Node.network_pk.in_(list(network_pks)),
             Node.deleted_at.is_(None),
             or_(
@@ -89,8 +98,8 @@ def count_silent_holders(session: Session, network_pks: Collection[int], *, now:
                 NodePresence.last_seen_at <= seen_since,
                 NodePresence.status == NodeStatus.OFFLINE,
             ),
+            holds,
         )
-        .distinct()
     )
     return session.scalar(select(func.count()).select_from(silent.subquery())) or 0
 
@@ -178,14 +187,12 @@ def list_tasks(
 ) -> Page[TaskView]:
     """Tasks of these networks, newest first; of a deleted node too, as its history stays."""
     statement = _loaded_tasks(network_pks)
+    if node_id is not None:
+        # Found first, and then alone: the tasks of one node have an index of their own.
+        node = select(Node.id).where(Node.node_id == node_id, Node.network_pk.in_(list(network_pks)))
+        statement = _with_parts(select(Task)).where(Task.node_pk == session.scalar(node))
     if status is not None:
         statement = statement.where(Task.status == status)
-    if node_id is not None:
-        statement = statement.where(
-            Task.node_pk.in_(
-                select(Node.id).where(Node.node_id == node_id, Node.network_pk.in_(list(network_pks)))
-            )
-        )
     found = newest_first(
         session, statement, Task.created_at, Task.id, page, lambda task: (task.created_at, task.id)
     )
@@ -246,11 +253,11 @@ def _kept_nodes(network_pks: Collection[int]) -> Select[Node]:
 
 
 def _loaded_tasks(network_pks: Collection[int]) -> Select[Task]:
-    return (
-        select(Task)
-        .where(Task.network_pk.in_(list(network_pks)))
-        .options(joinedload(Task.node, innerjoin=True), joinedload(Task.text, innerjoin=True))
-    )
+    return _with_parts(select(Task).where(Task.network_pk.in_(list(network_pks))))
+
+
+def _with_parts(statement: Select[Task]) -> Select[Task]:
+    return statement.options(joinedload(Task.node, innerjoin=True), joinedload(Task.text, innerjoin=True))
 
 
 def _views(session: Session, nodes: Sequence[Node], now: datetime) -> list[NodeView]:

@@ -33,8 +33,9 @@ PRIORITY_OF_RANK = {rank: priority.value for priority, rank in PRIORITY_RANK.ite
 
 # The second is word for word the condition of the partial indexes; a bound value would keep them unused.
 WAITING: ColumnElement[Any] = literal_column("tasks.status IN ('created', 'delivered')")
+# The rank is true of every task: with it, of two indexes by node that of the inbox is taken, not that of the history.
 STILL_OPEN: ColumnElement[Any] = literal_column(
-    "tasks.status IN ('created', 'delivered', 'acked', 'running')"
+    "(tasks.status IN ('created', 'delivered', 'acked', 'running') AND tasks.priority_rank >= 0)"
 )
 
 AnySelect = TypeVar("AnySelect", bound=Select[*tuple[Any, ...]])

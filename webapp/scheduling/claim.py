@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
-from sqlalchemy import Select, Table, bindparam, exists, func, select, update
+from sqlalchemy import Select, Table, bindparam, exists, select, update
 from sqlalchemy.orm import Session
 
 from webapp.events import outbox
@@ -37,6 +37,7 @@ from webapp.scheduling.plans import is_once, plan_of
 from webapp.scheduling.policy import Admission, Fate, OpenRun, Slots
 from webapp.scheduling.target import Dispatch, TargetFacts, target_for
 from webapp.store import dialect
+from webapp.store.counting import count_up_to
 from webapp.store.transaction import Tx, operation
 from webapp.timetable import Plan, TimetableError
 
@@ -803,6 +804,10 @@ def next_due_at(session: Session) -> datetime | None:
 
 
 def backlog_size(session: Session, now: datetime) -> int:
-    """How many schedules are due and not claimed."""
-    statement = select(func.count()).select_from(ScheduleDue).where(ScheduleDue.due_at <= now)
-    return int(session.scalar(statement) or 0)
+    """How many schedules are due and not claimed, up to a bound (`AtLeast`)."""
+    # By network, as the index is.
+    networks = select(Network.id)
+    statement = select(ScheduleDue.schedule_pk).where(
+        ScheduleDue.network_pk.in_(networks), ScheduleDue.due_at <= now
+    )
+    return count_up_to(session, statement)

@@ -493,7 +493,7 @@ def list_runs(
         statement = statement.where(Run.status == wanted.status)
         # Said twice, so that the index over these few is taken.
         if wanted.status in OPEN:
-            statement = statement.where(STILL_OPEN)
+            statement = statement.where(_open_in(networks))
         elif wanted.status is not RunStatus.COMPLETED:
             statement = statement.where(ENDED_AMISS)
     if wanted.schedule_pk is not None:
@@ -589,11 +589,17 @@ def last_runs(
     return found
 
 
+def _open_in(networks: Collection[int]) -> ColumnElement[bool]:
+    """The condition of the open runs of these networks: few among many, and all in one small index.
+
+    The sum keeps the database from walking through every run of the network instead.
+    """
+    return and_(STILL_OPEN, (Run.network_pk + 0).in_(networks))
+
+
 def count_open(session: Session, networks: Collection[int]) -> dict[RunStatus, int]:
     """How many runs wait, are fetched, and are at work."""
-    rows = session.execute(
-        select(Run.status, func.count()).where(Run.network_pk.in_(networks), STILL_OPEN).group_by(Run.status)
-    )
+    rows = session.execute(select(Run.status, func.count()).where(_open_in(networks)).group_by(Run.status))
     return {status: count for status, count in rows}  # noqa: C416 - rows are not pairs to the type checker
 
 
@@ -717,7 +723,7 @@ def count_waiting(session: Session, networks: Collection[int]) -> dict[WaitReaso
     """What the queued runs wait for."""
     rows = session.execute(
         select(Run.wait_reason, func.count())
-        .where(Run.network_pk.in_(networks), Run.status == RunStatus.QUEUED, STILL_OPEN)
+        .where(Run.status == RunStatus.QUEUED, _open_in(networks))
         .group_by(Run.wait_reason)
     )
     return {reason: count for reason, count in rows}  # noqa: C416 - rows are not pairs to the type checker
@@ -727,7 +733,7 @@ def longest_running(session: Session, networks: Collection[int]) -> Run | None:
     """The run that has been at work for the longest time, with its schedule."""
     statement = (
         select(Run)
-        .where(Run.network_pk.in_(networks), Run.status == RunStatus.RUNNING, STILL_OPEN)
+        .where(Run.status == RunStatus.RUNNING, _open_in(networks))
         .options(joinedload(Run.schedule))
         .order_by(Run.started_at, Run.id)
         .limit(1)
