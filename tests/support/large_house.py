@@ -47,6 +47,12 @@ _KINDS: tuple[dict[str, Any], ...] = (
 )
 
 
+_ENDED = (
+    "WHEN i % 20 = 5 THEN 'failed' WHEN i % 10 = 7 THEN 'skipped'"
+    " WHEN i % 100 = 9 THEN 'cancelled' WHEN i % 100 = 11 THEN 'expired'"
+)
+
+
 @dataclass(frozen=True)
 class Size:
     """How many rows; a tenth of the runs belong to the first schedule."""
@@ -321,6 +327,23 @@ class _Copier:
     def _slot(self) -> str:
         return f"{self.now} - i * {max(1, _HISTORY_DAYS * _DAY_MS // self.size.runs)}"
 
+    # What waits or is at work: of the first schedule a few, as one that overlaps has at most a short backlog.
+    @property
+    def _may_be_open(self) -> str:
+        return f"(i <= 300 OR i > {self.size.runs // 10})"
+
+    @property
+    def _queued(self) -> str:
+        return f"({self._may_be_open} AND i % 150 = 3)"
+
+    @property
+    def _delivered(self) -> str:
+        return f"({self._may_be_open} AND i % 150 = 53)"
+
+    @property
+    def _running(self) -> str:
+        return f"({self._may_be_open} AND i % 3000 = 103)"
+
     def runs(self) -> None:
         key, size = f"{BASE} + i", self.size
         schedule, node = self._own_schedule, f"1 + ({self._own_schedule} - 1) % {size.nodes}"
@@ -334,11 +357,11 @@ class _Copier:
             scheduled_for=self._slot,
             created_at=self._slot,
             started_at=f"{self._slot} + 1500",
-            completed_at=f"CASE WHEN {_OPEN_NUMBERS} THEN NULL ELSE {self._slot} + 9500 END",
-            status="CASE WHEN i % 150 = 3 THEN 'queued' WHEN i % 150 = 53 THEN 'delivered'"
-            " WHEN i % 150 = 103 THEN 'running' WHEN i % 20 = 5 THEN 'failed' WHEN i % 10 = 7 THEN 'skipped'"
-            " WHEN i % 100 = 9 THEN 'cancelled' WHEN i % 100 = 11 THEN 'expired' ELSE 'completed' END",
-            wait_reason="CASE WHEN i % 150 = 3 THEN 'not_fetched' END",
+            completed_at=f"CASE WHEN {self._queued} OR {self._delivered} OR {self._running} THEN NULL"
+            f" ELSE {self._slot} + 9500 END",
+            status=f"CASE WHEN {self._queued} THEN 'queued' WHEN {self._delivered} THEN 'delivered'"
+            f" WHEN {self._running} THEN 'running' {_ENDED} ELSE 'completed' END",
+            wait_reason=f"CASE WHEN {self._queued} THEN 'not_fetched' END",
             error_code="CASE WHEN i % 20 = 5 THEN 'node_failed' WHEN i % 10 = 7 THEN 'overlap' END",
             task_id=f"CASE WHEN i % 10 = 7 THEN NULL ELSE 'task_' || (1000000000 + {key}) END",
             target_pk=f"{BASE} + {node}",
@@ -359,9 +382,9 @@ class _Copier:
             node_pk=f"{BASE} + 1 + ({self._own_schedule} - 1) % {size.nodes}",
             created_at=self._slot,
             deadline_at=f"{self.now + _DAY_MS}",
-            status="CASE WHEN i % 150 = 3 THEN 'created' WHEN i % 150 = 53 THEN 'delivered'"
-            " WHEN i % 150 = 103 THEN 'running' WHEN i % 20 = 5 THEN 'failed' WHEN i % 100 = 9 THEN 'cancelled'"
-            " WHEN i % 100 = 11 THEN 'expired' ELSE 'replied' END",
+            status=f"CASE WHEN {self._queued} THEN 'created' WHEN {self._delivered} THEN 'delivered'"
+            f" WHEN {self._running} THEN 'running' {_ENDED}"
+            " ELSE 'replied' END",
         )
         # Three steps for each of the newest tasks; the page of a task reads its own alone.
         number = "((i - 1) / 3 + 1)"
@@ -481,9 +504,6 @@ class _Copier:
     def _first(self, model: type[Any], where: str, key: str = "id") -> int:
         statement = f"SELECT min({key}) FROM {model.__tablename__} WHERE {where}"
         return int(self.connection.execute(text(statement)).scalar_one())
-
-
-_OPEN_NUMBERS = "i % 150 IN (3, 53, 103)"
 
 
 def pages_of(house: LargeHouse) -> dict[str, str]:

@@ -18,6 +18,7 @@ from webapp.store.counting import count_up_to
 from webapp.store.paging import Page, PageRequest, newest_first
 
 EXPIRES_SOON = timedelta(days=14)
+MOST_ENDING = 1000
 
 # In the order of the fields of `MandateFacts`.
 _COLUMNS = (
@@ -131,7 +132,7 @@ def count_expiring(
 ) -> int:
     """How many live mandates end within this time or have ended, up to a bound (`AtLeast`)."""
     statement = _ending(networks, now + within).with_only_columns(Mandate.id)
-    return count_up_to(session, statement)
+    return count_up_to(session, statement, most=MOST_ENDING)
 
 
 def _ending(

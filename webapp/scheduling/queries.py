@@ -143,8 +143,8 @@ def _planned(
         .order_by(ScheduleDue.due_at, Schedule.id)
     )
     if at is not None:
-        later = and_(ScheduleDue.due_at == at, Schedule.id > after)
-        statement = statement.where(or_(ScheduleDue.due_at > at, later))
+        later = or_(ScheduleDue.due_at > at, Schedule.id > after)
+        statement = statement.where(ScheduleDue.due_at >= at, later)
     return _narrowed(_with_parts(statement), wanted)
 
 
@@ -158,8 +158,8 @@ def _not_planned(
         .order_by(Schedule.updated_at.desc(), Schedule.id.desc())
     )
     if at is not None:
-        earlier = and_(Schedule.updated_at == at, Schedule.id < after)
-        statement = statement.where(or_(Schedule.updated_at < at, earlier))
+        earlier = or_(Schedule.updated_at < at, Schedule.id < after)
+        statement = statement.where(Schedule.updated_at <= at, earlier)
     return _narrowed(_with_parts(statement), wanted)
 
 
@@ -351,7 +351,10 @@ def schedules_by_id(
 ) -> dict[str, Schedule]:
     """Those of these schedules that exist in these networks, by their public id, in one statement."""
     statement = _with_parts(
-        select(Schedule).where(Schedule.schedule_id.in_(schedule_ids), Schedule.network_pk.in_(networks))
+        # The sum keeps the database from walking through the network instead of looking up these few.
+        select(Schedule).where(
+            Schedule.schedule_id.in_(schedule_ids), (Schedule.network_pk + 0).in_(networks)
+        )
     )
     return {schedule.schedule_id: schedule for schedule in session.scalars(statement)} if schedule_ids else {}
 
