@@ -358,9 +358,12 @@ def test_a_preview_does_not_take_the_form_away_but_sending_it_brings_the_door(ho
     answer = browser.client.post("/schedules/preview", data=typed, headers=HTMX)
     assert answer.status_code == 401
     assert answer.headers["HX-Retarget"] == "#flash"
+    assert "Set-Cookie" not in answer.headers, "it would undo the secret of the door that is on its way"
     answer = browser.client.post(
         "/schedules/new", data=typed, headers=HTMX | {"HX-Target": "form#schedule-form"}
     )
     assert answer.status_code == 401
-    assert answer.headers["HX-Retarget"] == "#main"
+    # Where it goes says the form, by hx-status.
+    assert "HX-Retarget" not in answer.headers
+    assert '<main class="page" id="main"' in answer.text
     assert 'name="kept"' in answer.text

@@ -10,6 +10,7 @@ from webapp.errors import AppError
 from webapp.html import respond
 from webapp.html.forms.session import SignInForm
 from webapp.html.keeping import keep
+from webapp.web import sessions
 
 _SAFE_METHODS = ("GET", "HEAD")
 # What is asked while somebody types must not take the form away under their hands.
@@ -27,7 +28,11 @@ def draw(error: AppError) -> Response:
         return _sign_in_first(kept)
     if respond.wants_fragment():
         words = "You were signed out while you typed. Sign in in another tab; what you typed is still here."
-        return respond.refused(401, words, error.code)
+        blank = sessions.is_blank()
+        answer = respond.refused(401, words, error.code)
+        if blank:
+            sessions.leave_no_cookie()
+        return answer
     return respond.redirect_to("/sign-in")
 
 
@@ -37,8 +42,6 @@ def _sign_in_first(kept: str) -> Response:
     response = respond.page(
         "session/sign_in.html", status=401, form=form, first_start=False, problem=None, refused=False
     )
-    if respond.wants_fragment():
-        response.headers.update({"HX-Retarget": "#main", "HX-Reswap": "outerHTML", "HX-Reselect": "#main"})
     response.headers["Cache-Control"] = "no-store"
     return response
 

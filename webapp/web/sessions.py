@@ -81,11 +81,30 @@ def person(now: datetime) -> Person | None:
         or found.session_epoch != session.get(_EPOCH)
         or session_has_ended(db.session(), session_id)
     ):
-        session.clear()
+        _forget_person()
         return None
     if now.timestamp() - session.get(_RENEWED, 0) >= _RENEWED_EACH.total_seconds():
         session[_RENEWED] = int(now.timestamp())
     return found
+
+
+def _forget_person() -> None:
+    """Nobody is signed in any more. The secret of forms stays, so that answers in flight do not undo each other's."""
+    known = session.get(_CSRF)
+    session.clear()
+    if isinstance(known, str):
+        session[_CSRF] = known
+
+
+def is_blank() -> bool:
+    """Whether this browser brought no session at all."""
+    return not session
+
+
+def leave_no_cookie() -> None:
+    """Let this answer set none: it holds no form, and another answer's secret may have reached the browser first."""
+    session.clear()
+    session.modified = False
 
 
 def csrf_token() -> str:
