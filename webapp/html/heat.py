@@ -74,7 +74,7 @@ def draw_year(days: Sequence[DayBehind], *, since: date) -> Year:
         else:
             by_weight[_weight(_ran(day), most)].append(place)
     return Year(
-        width=_LEFT + _STEP * (1 + max(x for x, _ in places.values()) // _STEP),
+        width=max(x for x, _ in places.values()) + _STEP,
         height=_TOP + 7 * _STEP,
         off=_path(off),
         weights=[(weight, _path(found)) for weight, found in by_weight.items() if found],
