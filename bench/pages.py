@@ -76,7 +76,9 @@ def settle() -> None:
     """What a server does by itself some time after many rows came."""
     with engine().connect() as connection:
         if not dialect.is_sqlite(connection):
+            connection.exec_driver_sql("SET statement_timeout = 0")
             connection.exec_driver_sql("VACUUM ANALYZE")
+            connection.invalidate()
 
 
 def ask_all(app: Flask, house: LargeHouse, rounds: int) -> dict[str, Asked]:
