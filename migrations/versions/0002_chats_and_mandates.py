@@ -396,9 +396,6 @@ def _partial(name: str, table: str, columns: list[str], where: sa.TextClause) ->
 
 def _count_by_indexes() -> None:
     """Indexes with which the pages stay quick over a long history."""
-    op.drop_index("ix_runs_open", table_name="runs")
-    history = ["schedule_pk", "scheduled_for", "id"]
-    _partial("ix_runs_open", "runs", [*history, "status", "wait_reason", "network_pk"], _OPEN_RUN)
     _partial("ix_runs_amiss", "runs", ["schedule_pk", "status", "scheduled_for", "id"], _AMISS)
     _partial("ix_runs_amiss_network", "runs", ["network_pk", "status", "scheduled_for", "id"], _AMISS)
     op.drop_index("ix_tasks_inbox", table_name="tasks")
@@ -420,8 +417,6 @@ def _count_without_indexes() -> None:
     _partial("ix_tasks_inbox", "tasks", ["node_pk", "priority_rank", "created_at"], _OPEN_TASK)
     op.drop_index("ix_runs_amiss_network", table_name="runs")
     op.drop_index("ix_runs_amiss", table_name="runs")
-    op.drop_index("ix_runs_open", table_name="runs")
-    _partial("ix_runs_open", "runs", ["schedule_pk", "scheduled_for", "id"], _OPEN_RUN)
 
 
 def _set_wait_reasons(before: str, after: str) -> None:

@@ -76,6 +76,7 @@ class _Author:
         return self.site.clock.now()
 
     def write(self, owner: str, password: str) -> Talk:
+        self._answer_the_sample_chat()
         chat = chats.create_chat(self.actor, self.network_pk, TITLE[:120], now=self.now)
         quiet = chats.create_chat(self.actor, self.network_pk, "Investor updates", now=self.now)
         _corpus(chat.id, demo.OWNER, now=self.now)
@@ -107,6 +108,11 @@ class _Author:
             mandate=f"/mandates/{schedule.mandate_id}",
             revoked_mandate=f"/mandates/{stopped.mandate_id}",
         )
+
+    def _answer_the_sample_chat(self) -> None:
+        self._until(lambda: len(self._asked()) == 1, "the turn of the sample chat asks")
+        [asked] = self._asked()
+        chats.deny(self.actor, asked.approval.approval_id, now=self.now)
 
     def _order(self, chat: Chat, name: str, prompt: str) -> Schedule:
         fields = NewChatSchedule(

@@ -188,7 +188,13 @@ class PostgresqlDatabases:
         """Cut off whoever must not be connected any more, and empty the database, or drop it."""
         name = make_url(database_url).database
         assert name is not None
-        if not self._emptied(self._cleaners[name]):
+        try:
+            emptied = self._emptied(self._cleaners[name])
+        except psycopg.OperationalError:
+            # The test has cut off everybody, this one too.
+            self._cleaners[name] = self._connect(name)
+            emptied = self._emptied(self._cleaners[name])
+        if not emptied:
             self._cleaners.pop(name).close()
             self._cluster.drop(name)
         self._numbers.give_back(name)
