@@ -17,6 +17,11 @@ _NOTE = "audit"
 _BY_OTHERS = text("actor <> 'worker'")
 
 
+# Who the engine is in its entries, and the condition of the index over those of all others, written out.
+ENGINE = "worker"
+BY_OTHERS = text("audit_entries.actor <> 'worker'")
+
+
 class AuditCounter(Base):
     """The number of the last audit entry of a network."""
 
