@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -68,7 +69,8 @@ def test_what_people_expect_of_markdown_is_there() -> None:
     assert "<strong>4 %</strong>" in html
     assert '<a href="https://example.org/l" rel="noopener noreferrer nofollow">the ledger</a>' in html
     assert "<ol>\n<li>one</li>" in html
-    assert '<div class="table-box" tabindex="0"><table>' in html
+    # The sanitiser writes attributes in any order.
+    assert re.search(r'<div (?:class="table-box" ?|tabindex="0" ?){2}><table>', html)
     assert '<pre tabindex="0"><code>x &lt; y' in html
 
 
