@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from webapp.config import Config
 
 
-# Pages, the door and the table of bad input reach the database through operations and queries, which their own
+# Pages, the door and the calls of the API reach the database through operations and queries, which their own
 # tests run on both engines. So every test of theirs runs on SQLite, and each fourth on PostgreSQL too; all of them
 # with CARILLON_EVERY_ENGINE=1.
-_EDGE_TESTS = ("tests/html/", "tests/web/", "tests/api/test_bad_input.py")
+_EDGE_TESTS = ("tests/html/", "tests/web/", "tests/api/")
 _ONE_IN = 4
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out most of the second runs of page tests."""
+    """Leave out most of the second runs of tests at the edges."""
     if os.environ.get("CARILLON_EVERY_ENGINE") == "1":
         return
     spare = [item for item in items if _is_spare(item.nodeid)]

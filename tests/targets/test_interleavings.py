@@ -39,7 +39,7 @@ from webapp.scheduling.models import Run, Schedule, ScheduleDue
 from webapp.store import reading
 from webapp.store.texts import WorkText
 
-LIVES = int(os.environ.get("CARILLON_INTERLEAVINGS", "60"))
+LIVES = int(os.environ.get("CARILLON_INTERLEAVINGS", "30"))
 STEPS = 15
 # No two slots ever fall on one instant, so that the order of turns is never a matter of taste.
 MINUTES = ((0, 30), (10, 40))

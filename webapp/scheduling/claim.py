@@ -310,7 +310,8 @@ def _in_turn(definitions: Sequence[Any], *, now: datetime) -> Sequence[Any]:
     """Those that share a target which takes one at a time in the order of their slots; the others before them."""
     queueing = [row for row in definitions if target_for(row.target_kind).one_at_a_time]
     others = [row for row in definitions if not target_for(row.target_kind).one_at_a_time]
-    return [*others, *sorted(queueing, key=partial(_turn_of, now=now))]
+    # Of two at one instant the schedule that was made first goes first.
+    return [*others, *sorted(queueing, key=lambda row: (_turn_of(row, now=now), row.id))]
 
 
 def _turn_of(definition: Any, *, now: datetime) -> datetime:
