@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from webapp.errors import sentence_of
 from webapp.html.markdown import to_markup
 from webapp.store.counting import AtLeast
-from webapp.timetable import on_clock
+from webapp.timetable import on_clock, utc_text
 
 DASH: Final = "–"
 THIN_SPACE: Final = "\u202f"  # narrow and unbreakable: "10 000" never breaks at a line's end
@@ -126,7 +126,7 @@ def iso(instant: datetime | None) -> str:
     """UTC ISO 8601 with milliseconds and ``Z``; the empty string for ``None``."""
     if instant is None:
         return ""
-    return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_text(instant)
 
 
 def zone_city(zone: str) -> str:

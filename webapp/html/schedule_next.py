@@ -23,6 +23,7 @@ from webapp.scheduling.lifecycle import ScheduleStatus
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.next_change import change_of
 from webapp.store import db
+from webapp.timetable import utc_text
 from webapp.web.auth import current_actor
 from webapp.web.body import parse
 from webapp.web.policy import SignedIn, access
@@ -78,7 +79,7 @@ def ask_move(schedule_id: str) -> Response:
         return show(schedule_id, AppError("schedule_has_no_future_occurrence", status=409))
     if change_of(schedule.next_change, slot) is not None:
         return show(schedule_id, AppError("next_change_exists"))
-    text = slot.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    text = utc_text(slot)
     form = MoveForm(data={"to": local_of_instant(slot, schedule.timezone), "slot": text})
     return page(_MOVE, **_move_context(schedule), form=form)
 

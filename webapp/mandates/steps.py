@@ -23,6 +23,7 @@ from webapp.mandates.models import Mandate
 from webapp.mandates.policy import Policy, Verdict, is_narrower, permits, standing_refusal, stored_policy
 from webapp.mandates.queries import facts_of
 from webapp.store.transaction import Tx
+from webapp.timetable import utc_text
 
 _mandates = cast(Table, Mandate.__table__)
 
@@ -179,7 +180,7 @@ def _record(
 
 
 def _iso(instant: datetime | None) -> str | None:
-    return None if instant is None else instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if instant is None else utc_text(instant)
 
 
 # --- Use ---

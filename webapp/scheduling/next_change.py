@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from webapp.clock import parse_instant
-from webapp.timetable import Plan
+from webapp.timetable import Plan, utc_text
 
 SKIPPED_BY_PERSON = "skipped_by_person"
 
@@ -38,8 +38,8 @@ class NextChange:
         """As it is stored, audited and shown: `{"kind", "slot", "to"}`, instants as text."""
         return {
             "kind": self.kind.value,
-            "slot": instant_text(self.slot),
-            "to": None if self.to is None else instant_text(self.to),
+            "slot": utc_text(self.slot),
+            "to": None if self.to is None else utc_text(self.to),
         }
 
 
@@ -64,8 +64,3 @@ def may_move_to(plan: Plan, slot: datetime, to: datetime, now: datetime) -> bool
     """Whether a slot may fall due at `to`: after now, and before the slot that follows it."""
     following = plan.next_after(slot)
     return to > now and (following is None or to < following)
-
-
-def instant_text(instant: datetime) -> str:
-    """An instant as the audit and the stored change write it: ISO 8601, `Z`, milliseconds."""
-    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

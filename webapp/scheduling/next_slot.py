@@ -11,10 +11,10 @@ from webapp.scheduling import steps
 from webapp.scheduling.fields import MoveRequest, SkipRequest
 from webapp.scheduling.lifecycle import ScheduleStatus
 from webapp.scheduling.models import Schedule
-from webapp.scheduling.next_change import ChangeKind, NextChange, instant_text, may_move_to
+from webapp.scheduling.next_change import ChangeKind, NextChange, may_move_to
 from webapp.scheduling.rights import check_revision, facts_about, lock_visible, refuse_ended
 from webapp.store.transaction import Tx, operation
-from webapp.timetable import Plan
+from webapp.timetable import Plan, utc_text
 
 
 @operation
@@ -58,7 +58,7 @@ def move_next(
     slot, plan = _next_of(schedule, wish.slot)
     if not may_move_to(plan, slot, wish.to, now):
         following = plan.next_after(slot)
-        before = "" if following is None else f", and before the slot after it ({instant_text(following)})"
+        before = "" if following is None else f", and before the slot after it ({utc_text(following)})"
         raise AppError("invalid_to", field="to", message=f"to must lie after now{before}.")
     _set(tx, schedule, NextChange(ChangeKind.MOVE, slot, wish.to), actor=actor.name, now=now)
     return schedule

@@ -35,13 +35,12 @@ from webapp.scheduling.next_change import (
     NextChange,
     change_of,
     falls_due_at,
-    instant_text,
 )
 from webapp.scheduling.plans import is_once, plan_of, plan_of_audited
 from webapp.scheduling.target import target_for
 from webapp.store import dialect
 from webapp.store.transaction import Tx
-from webapp.timetable import Plan, TimetableError
+from webapp.timetable import Plan, TimetableError, utc_text
 
 WORKER = "worker"
 # The audit entries that carry the definition in force.
@@ -402,7 +401,7 @@ def definition_in_force(schedule: Schedule) -> dict[str, Any]:
 
 
 def _iso(instant: datetime | None) -> str | None:
-    return None if instant is None else instant_text(instant)
+    return None if instant is None else utc_text(instant)
 
 
 def leave_active(

@@ -32,6 +32,7 @@ from webapp.scheduling.settle import Outcome
 from webapp.scheduling.target import Dispatch, TargetFacts, WorkFacts
 from webapp.store.texts import WorkText
 from webapp.store.transaction import Tx
+from webapp.timetable import utc_text
 
 _PREVIEW = 500
 _UNANSWERED_BEFORE_ALERT = 2
@@ -116,7 +117,7 @@ class ConversationTarget:
                     "scheduled_task": {
                         "task_id": order.short_id,
                         "occurrence_id": dispatch.run_id,
-                        "scheduled_for": _iso(order.scheduled_for),
+                        "scheduled_for": utc_text(order.scheduled_for),
                         "trigger": order.trigger.value,
                     }
                 },
@@ -219,10 +220,6 @@ def prompt(order: Any) -> str:
 
 def _local(instant: datetime, timezone: str) -> str:
     return f"{instant.astimezone(ZoneInfo(timezone)):%A %Y-%m-%d %H:%M} {timezone}"
-
-
-def _iso(instant: datetime) -> str:
-    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _lock_turns(tx: Tx, runs: Iterable[Run]) -> list[Turn]:

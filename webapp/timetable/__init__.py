@@ -25,6 +25,7 @@ from webapp.timetable.parsing import (
     same_timetable,
     to_public,
     to_stored,
+    utc_text,
 )
 from webapp.timetable.zones import (
     ZONE_DATA_VERSION,
@@ -70,6 +71,7 @@ __all__ = [
     "to_public",
     "to_stored",
     "upcoming",
+    "utc_text",
     "zone",
     "zone_choices",
 ]

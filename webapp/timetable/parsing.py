@@ -225,8 +225,8 @@ def moment_to_once(moment: datetime, zone: str, *, allow_unresolved: bool) -> On
 # --- Out ----------------------------------------------------------------------------------------------------------
 
 
-def _utc_text(instant: datetime) -> str:
-    """ "2026-05-04T09:00:00.000Z"."""
+def utc_text(instant: datetime) -> str:
+    """An aware instant as everything that leaves the product writes it: `2026-05-04T09:00:00.000Z`."""
     return instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
@@ -241,13 +241,13 @@ def to_public(timetable: Timetable) -> dict[str, Any]:
     A cron text is as typed; a once is an instant (UTC, `Z`, milliseconds) or its local wall time.
     """
     if isinstance(timetable, Once):
-        run_at = _utc_text(timetable.at) if timetable.wall is None else _wall_text(timetable.wall)
+        run_at = utc_text(timetable.at) if timetable.wall is None else _wall_text(timetable.wall)
         return {"type": "once", "run_at": run_at}
     if isinstance(timetable, Interval):
         return {
             "type": "interval",
             "every_seconds": timetable.every_seconds,
-            "anchor_at": _utc_text(timetable.anchor),
+            "anchor_at": utc_text(timetable.anchor),
         }
     if isinstance(timetable, Daily):
         return {"type": "daily", "time": timetable.time}
@@ -264,7 +264,7 @@ def to_stored(timetable: Timetable) -> dict[str, Any]:
     """
     stored: dict[str, Any] = {"v": STORED_VERSION, **to_public(timetable)}
     if isinstance(timetable, Once):
-        stored["at"] = _utc_text(timetable.at)
+        stored["at"] = utc_text(timetable.at)
     elif isinstance(timetable, Cron):
         stored["fields"] = timetable.fields.canonical
     return stored

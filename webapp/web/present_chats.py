@@ -7,7 +7,7 @@ from typing import Any
 
 from webapp.chat.queries import ApprovalView, ChatView, MessageView, TurnView
 from webapp.targets.node_queries import RunFacts
-from webapp.web.present_nodes import instant
+from webapp.web.present_people import instant
 
 
 def chat_json(view: ChatView) -> dict[str, Any]:

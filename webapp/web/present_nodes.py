@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 from webapp.ids import delivery_id
@@ -11,11 +10,7 @@ from webapp.nodes.models import Task, TaskEvent
 from webapp.nodes.queries import NodeView, TaskView
 from webapp.nodes.steps import PRIORITY_OF_RANK, SCHEDULER
 from webapp.targets.node_queries import RunFacts
-
-
-def instant(value: datetime | None) -> str | None:
-    """An instant as `2026-11-30T08:12:00.000Z`."""
-    return None if value is None else value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+from webapp.web.present_people import instant
 
 
 def node_json(view: NodeView) -> dict[str, Any]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from webapp.identity.models import Network, Role, User
 from webapp.identity.queries import Member, Person, Place, TokenRow
+from webapp.timetable import utc_text
 
 
 def instant(value: datetime | None) -> str | None:
     """UTC ISO 8601 with `Z` and milliseconds; None stays None."""
-    if value is None:
-        return None
-    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if value is None else utc_text(value)
 
 
 def user(row: User) -> dict[str, Any]:

@@ -37,7 +37,17 @@ from webapp.scheduling.fields import (
 from webapp.scheduling.lifecycle import TargetKind
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.queries import plan_for
-from webapp.timetable import Cron, Daily, Interval, Once, Timetable, TimetableError, Weekly, parse_timetable
+from webapp.timetable import (
+    Cron,
+    Daily,
+    Interval,
+    Once,
+    Timetable,
+    TimetableError,
+    Weekly,
+    parse_timetable,
+    utc_text,
+)
 from webapp.timetable import zone as zone_info
 
 Values = dict[str, Any]
@@ -338,7 +348,7 @@ def instant_of_local(text: str, timezone: str) -> str | None:
         once = _once_at(text, timezone, allow_unresolved_local=True)
     except TimetableError:
         return text
-    return once.at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_text(once.at)
 
 
 def local_of_instant(instant: datetime | None, timezone: str) -> str:
