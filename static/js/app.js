@@ -62,37 +62,6 @@
     write(counter, `${grouped([...target.value].length)} of ${grouped(counter.dataset.most)}`);
   });
 
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !document.querySelector("[data-keys]:checked")) return;
-    if (event.target.closest("input:not([type=checkbox], [type=radio]), select, textarea, [contenteditable]")) return;
-    const goal = { "/": "input[type=search]", n: "[data-key=n]" }[event.key];
-    const element = goal && document.querySelector(goal);
-    if (!element) return;
-    event.preventDefault();
-    if (event.key === "n") element.click();
-    else element.focus();
-  });
-
-  /* Whether the stream of doorbells stands. Regions also poll, so a cut delays news but loses none. */
-  function live(word, at) {
-    for (const element of all("[data-live]")) {
-      const moment = document.createElement("time");
-      moment.dateTime = new Date(at).toISOString();
-      moment.dataset.relative = "";
-      moment.textContent = relative(at);
-      element.replaceChildren(`Live: ${word} `, moment);
-    }
-  }
-
-  document.addEventListener("htmx:sse:after:connection", () => live("connected", now()));
-  document.addEventListener("htmx:sse:after:message", () => live("connected, last news", now()));
-  document.addEventListener("htmx:sse:close", ({ detail }) => detail.reason !== "removed" && live("cut off", now()));
-  document.addEventListener("htmx:sse:error", ({ detail }) => {
-    live("cut off, trying again;", now());
-    /* What was missed is no longer kept (410): begin anew; the regions catch up when they next poll. */
-    if (detail.status === 410) detail.connection.lastEventId = "";
-  });
-
   function remark(words) {
     const line = document.createElement("p");
     const box = document.createElement("div");
@@ -104,8 +73,9 @@
   }
 
   document.addEventListener("htmx:error", ({ detail }) => {
-    const source = detail.ctx?.sourceElement;
-    if (detail.ctx && !source?.hasAttribute("hx-sse:connect")) remark("The server did not answer. Nothing was lost here; try again.");
+    /* What the page asks by itself is told by how fresh it says it is. */
+    if (detail.ctx && !detail.ctx.sourceElement?.matches("[hx-sse\\:connect], [hx-trigger*=every]"))
+      remark("The server did not answer. Nothing was lost here; try again.");
   });
 
   document.addEventListener("htmx:after:swap", ({ detail }) => {
@@ -117,6 +87,7 @@
     }
   });
 
+  document.addEventListener("carillon:tick", tick);
   prepare();
   setInterval(tick, 1000);
 })();

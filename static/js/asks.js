@@ -15,7 +15,7 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || !asks().length) return;
-    if (!document.querySelector("[data-keys]:checked")) return;
+    if (!document.querySelector("body[data-keys]")) return;
     if (event.target.closest("input:not([type=checkbox], [type=radio]), select, textarea, [contenteditable]")) return;
     const frame = framed();
     const steps = { j: 1, k: -1, ...(frame ? { ArrowDown: 1, ArrowUp: -1 } : {}) };

@@ -84,6 +84,7 @@ _DONE: Final = {
     "user.reactivate": "reactivated",
     "user.set_password": "given a new password",
     "user.set_timezone": "moved to another zone",
+    "user.set_keys": "switched single keys",
     "approval.approve": "approved",
     "approval.deny": "denied",
     "approval.expire": "ran out unanswered",

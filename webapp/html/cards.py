@@ -31,6 +31,7 @@ from webapp.scheduling.queries import (
     proposals_to,
     schedules_by_id,
 )
+from webapp.store.counting import AtLeast
 
 # More of one kind than these share one card.
 MOST_ALIKE: Final = 5
@@ -41,11 +42,10 @@ _MOST_READ: Final = 300
 
 @dataclass(frozen=True)
 class Way:
-    """One thing to do: a link, or with `fields` (hidden ones of its form) a button."""
+    """One thing to do, as a link to where it is done, or to what it would do."""
 
     label: str
     href: str
-    fields: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,10 @@ def count_needs(
     """How many things need the viewer, with those `approvals` that wait: as many as the overview has cards."""
     proposals = len(proposals_to(session, networks, actor.user_pk, limit=MOST_ALIKE + 1))
     ending = len(_ending(session, networks, actor, now))
+    silent = count_silent_holders(session, networks, most=MOST_ALIKE, now=now)
     return (
         len(_groups(session, networks))
-        + count_silent_holders(session, networks, now=now)
+        + (1 if isinstance(silent, AtLeast) else silent)
         + (proposals if proposals <= MOST_ALIKE else 1)
         + bool(approvals)
         + (ending if ending <= MOST_ALIKE else 1)
@@ -161,7 +162,7 @@ def _shared_need(group: list[Card], size: int, actor: Actor) -> Need:
     )
     ways = [Way("See schedules", those)] + ([] if chat else [Way("See node", f"/nodes/{first.target_id}")])
     if any(may_resume(schedule, actor) for schedule in schedules):
-        ways.insert(0, Way("Resume all", "/needs/resume", {"code": code, "target_node_id": first.target_id}))
+        ways.insert(0, Way("Resume all…", address("/needs/resume", code=code, target=first.target_id)))
     return Need(
         tone=kind.tone,
         icon=kind.icon,
@@ -204,7 +205,7 @@ def _ways(card: Card, schedule: Schedule, actor: Actor) -> Iterable[Way]:
     if card.alert.code == "target_not_active":
         yield Way("See the node", f"/nodes/{schedule.target_id}")
     if may_resume(schedule, actor):
-        yield Way("Resume", f"{own}/resume", {})
+        yield Way("Resume…", f"{own}/resume")
     yield Way("See schedule", own)
 
 
@@ -375,8 +376,10 @@ def _of_expiring(waiting: Waiting, zone: str) -> Iterable[Need]:
         )
 
 
-def needs_of_nodes(nodes: Iterable[NodeView]) -> list[Need]:
-    """Nodes that are silent while work waits for them."""
+def needs_of_nodes(nodes: Sequence[NodeView]) -> list[Need]:
+    """Nodes that are silent while work waits for them; of many, `MOST_ALIKE` + 1 of them are enough to say so."""
+    if len(nodes) > MOST_ALIKE:
+        return [_of_many_silent()]
     return [
         Need(
             tone="warn",
@@ -394,3 +397,19 @@ def needs_of_nodes(nodes: Iterable[NodeView]) -> list[Need]:
         for view in nodes
         if view.status is NodeStatus.OFFLINE and view.unacknowledged
     ]
+
+
+def _of_many_silent() -> Need:
+    return Need(
+        tone="warn",
+        icon="offline",
+        word="Nodes offline",
+        since=None,
+        title=f"More than {MOST_ALIKE} nodes",
+        href="/nodes",
+        rest="are silent, and hold tasks",
+        words="Nothing is fetched while a node is silent; in the end the time of its tasks runs out.",
+        code=None,
+        todo="Start them, or cancel what waits.",
+        ways=(Way("See nodes", "/nodes"),),
+    )

@@ -6,23 +6,26 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
+from urllib.parse import urlencode
 
-from flask import Blueprint, Response, current_app, g, request
+from flask import Blueprint, Response, current_app, g
 from sqlalchemy.orm import Session
 
-from webapp.errors import AppError
 from webapp.html import cards, stave
 from webapp.html.filters import number, plural
 from webapp.html.privacy import aim, called, is_chat
 from webapp.html.respond import flash, page, redirect_to
 from webapp.html.runs import RunRow, run_rows
-from webapp.html.viewing import shown_networks
+from webapp.html.viewing import asked, shown_networks
 from webapp.identity.access import Actor, Facts, Verb, may
-from webapp.nodes.queries import NodeView, nodes_by_alias
-from webapp.scheduling import operations, queries
+from webapp.nodes.queries import NodeView, holders, nodes_by_alias, nodes_by_id, silent_holders
+from webapp.scheduling import queries
+from webapp.scheduling.fields import MAX_IN_BULK
 from webapp.scheduling.lifecycle import RunStatus, WaitReason
 from webapp.scheduling.models import Run, Schedule
+from webapp.scheduling.outlook import Act
 from webapp.store import db
+from webapp.store.counting import AtLeast
 from webapp.store.paging import PageRequest
 from webapp.web.auth import current_actor, viewer_zone
 from webapp.web.policy import SignedIn, access
@@ -36,6 +39,8 @@ _REGIONS: Final = {
     "worker": "overview/_worker.html",
 }
 _MOST_EXPANDED: Final = 50
+_MOST_LISTED: Final = 80
+_MOST_LINKED: Final = 240
 _HOUR: Final = timedelta(hours=1)
 _LAST_RUNS: Final = 12
 _MOST_OF_AN_HOUR: Final = 1000
@@ -51,39 +56,22 @@ def overview() -> Response:
     return page("overview/overview.html", _REGIONS, view=view, zone=view.zone, now=view.now)
 
 
-@blueprint.get("/needs/resume", endpoint="leave_resume_all")
-@access(SignedIn)
-def leave_resume_all() -> Response:
-    """Whoever loads the address of the button by itself comes back to the overview."""
-    return redirect_to("/")
-
-
-@blueprint.post("/needs/resume")
+@blueprint.get("/needs/resume")
 @access(SignedIn, verb=Verb.RESUME_SCHEDULE)
 def resume_all() -> Response:
-    """Resume every schedule of one node that stopped for one reason, as far as the viewer may."""
-    wanted = (request.form.get("code"), request.form.get("target_node_id"))
+    """Lead to what resuming would do to each schedule of one target that stopped for one reason."""
+    wanted = (asked("code"), asked("target"))
     stopped = [
         card.schedule
         for card in queries.open_cards(db.session(), shown_networks(), limit=_MOST_CARDS)
         if card.schedule is not None and cards.group_of(card) == wanted
     ]
-    refusals: list[AppError] = []
-    for schedule in stopped:
-        try:
-            operations.resume(current_actor(), schedule.schedule_id, now=g.now)
-        except AppError as refusal:
-            refusals.append(refusal)
-    resumed = len(stopped) - len(refusals)
-    if resumed:
-        flash(f"{plural(resumed, 'schedule')} resumed.")
-    if refusals:
-        why = {refusal.message: refusal.code for refusal in refusals}
-        reasons = " ".join(f"{message} ({code})" for message, code in why.items())
-        flash(f"{plural(len(refusals), 'schedule')} not resumed. {reasons}", "bad")
-    if not stopped:
+    able = [schedule for schedule in stopped if cards.may_resume(schedule, current_actor())]
+    if not able:
         flash("None of them stands still any more.", "info")
-    return redirect_to("/")
+        return redirect_to("/")
+    picked = [("pick", schedule.schedule_id) for schedule in able[:MAX_IN_BULK]]
+    return redirect_to(f"/schedules/bulk?{urlencode([('act', Act.RESUME.value), *picked])}")
 
 
 def _view() -> Overview:
@@ -153,7 +141,7 @@ class Overview:
 
     @cached_property
     def nodes(self) -> list[NodeView]:
-        """The nodes of the network."""
+        """The nodes of the network, for the first steps: of a house that has none or few."""
         return nodes_by_alias(self._session, self._networks, now=self.now)
 
     @cached_property
@@ -170,8 +158,12 @@ class Overview:
         return (
             cards.needs_of_waiting(waiting, self.zone, self.now)
             + self._engine_needs[0]
-            + cards.needs_of_nodes(self.nodes)
+            + cards.needs_of_nodes(self._silent)
         )
+
+    @cached_property
+    def _silent(self) -> list[NodeView]:
+        return silent_holders(self._session, self._networks, limit=cards.MOST_ALIKE + 1, now=self.now)
 
     @cached_property
     def _engine_needs(self) -> tuple[list[cards.Need], int]:
@@ -240,7 +232,7 @@ class Overview:
     def _coming(self) -> list[Schedule]:
         until = self.now + stave.DAY
         return list(
-            queries.upcoming_schedules(self._session, self._networks, until=until, limit=_MOST_EXPANDED + 1)
+            queries.upcoming_schedules(self._session, self._networks, until=until, limit=_MOST_EXPANDED)
         )
 
     @cached_property
@@ -255,16 +247,42 @@ class Overview:
                 schedule.due.next_run_at,
                 _left(schedule),
             )
-            for schedule in self._coming[:_MOST_EXPANDED]
+            for schedule in self._coming
             if schedule.due.next_run_at is not None and (plan := queries.plan_for(schedule)) is not None
         ]
-        more = len(self._coming) > _MOST_EXPANDED
-        return stave.draw(ringing, now=self.now, zone=self.zone, more=more)
+        return stave.draw(ringing, now=self.now, zone=self.zone, more=self._not_drawn)
 
     @property
+    def _not_drawn(self) -> int:
+        """How many schedules ring beyond those that are expanded."""
+        until = self.now + stave.DAY
+        due = queries.count_upcoming(self._session, self._networks, until=until)
+        left = max(0, due - _MOST_EXPANDED)
+        return AtLeast(left) if isinstance(due, AtLeast) else left
+
+    @property
+    def rings(self) -> list[stave.Ring]:
+        """The lines of the table beside the drawing, as many as a page can bear."""
+        return self.day.rings[:_MOST_LISTED]
+
+    @property
+    def linked(self) -> bool:
+        """Whether each mark is a link: so many that none could be hit would only make the page heavy."""
+        return len(self.day.rings) <= _MOST_LINKED
+
+    def lane_name(self, key: str) -> str:
+        """What the target of a lane is called."""
+        return self._lane_names[key]
+
+    @cached_property
+    def _lane_names(self) -> dict[str, str]:
+        return {lane.lane.key: lane.name for lane in self.lanes}
+
+    @cached_property
     def lanes(self) -> list[LaneOf]:
         """The lanes with their nodes, by alias."""
-        nodes = {view.node.node_id: view for view in self.nodes}
+        keys = {lane.key for lane in self.day.lanes}
+        nodes = nodes_by_id(self._session, self._networks, keys, now=self.now)
         aliases = {schedule.target_id: aim(schedule) for schedule in self._coming}
         chats = {schedule.target_id for schedule in self._coming if is_chat(schedule)}
         found = [
@@ -313,12 +331,11 @@ class Overview:
         """What the queued runs wait for."""
         waiting = queries.count_waiting(self._session, self._networks)
         behind = waiting.get(WaitReason.PREVIOUS_RUN_ACTIVE, 0) + waiting.get(WaitReason.CATCH_UP, 0)
-        holders = [
-            f"{number(view.unacknowledged)} for {view.node.alias}"
-            for view in self.nodes
-            if view.unacknowledged
-        ]
-        told = [*holders[:3], *(["and others"] if len(holders) > 3 else [])]
+        if sum(waiting.values()) >= queries.MOST_OPEN_COUNTED:
+            behind = AtLeast(behind)
+        found = holders(self._session, self._networks, limit=4, now=self.now)
+        told = [f"{number(view.unacknowledged)} for {view.node.alias}" for view in found[:3]]
+        told += ["and others"] if len(found) > 3 else []
         if behind:
             told.append(f"{number(behind)} behind an earlier run")
         return f"{', '.join(told)}." if told else "Nothing waits."

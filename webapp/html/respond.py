@@ -15,12 +15,12 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import unquote
 
-from flask import Response, current_app, make_response, render_template, request
+from flask import Response, current_app, g, make_response, render_template, request
 from flask import flash as queue_message
 
 VARY: Final = "HX-Request, HX-Target"
 _LOCAL_PATH: Final = re.compile(r"/(?![/\\])[^\x00-\x20\x7f\\]*")
-_ERROR_PAGES: Final = (400, 403, 404, 409, 413, 429, 500)
+_ERROR_PAGES: Final = (400, 403, 404, 409, 413, 429, 500, 503)
 
 Regions = Mapping[str, str]
 
@@ -60,6 +60,8 @@ class Shell:
     events_seen: int | None = None
     attention_count: int = 0
     approvals_count: int = 0
+    keys: bool = True
+    may_create: bool = False
 
 
 def wants_fragment() -> bool:
@@ -148,7 +150,9 @@ def refused(status: int, message: str | None = None, code: str | None = None) ->
         return remark(f"{text} ({code})" if code else text, "bad", status=status)
     nearest = status if status in _ERROR_PAGES else 500 if status >= 500 else 400
     template = f"errors/{nearest}.html"
-    context = {"status": status, "message": message, "code": code}
+    # What an operator finds the line of the log by.
+    request_id = g.get("request_id") if status >= 500 else None
+    context = {"status": status, "message": message, "code": code, "request_id": request_id}
     if status >= 500:
         # Past the context processors: what failed may be what they would ask.
         html = current_app.jinja_env.get_template(template).render(shell=Shell(), **context)

@@ -14,16 +14,19 @@ from webapp.events.queries import last_numbers
 from webapp.html import assets, filters, privacy, respond
 from webapp.html.cards import count_needs
 from webapp.html.respond import NetworkChoice, Shell, WorkerPulse
+from webapp.identity import operations
+from webapp.identity.access import Facts, Verb, may
 from webapp.identity.queries import Person, Place
 from webapp.scheduling import queries
 from webapp.store import db
 from webapp.timetable import ZONE_DATA_VERSION
 from webapp.web import sessions
-from webapp.web.auth import caller, current_person, viewer_place, viewer_zone
+from webapp.web.auth import caller, current_actor, current_person, viewer_place, viewer_zone
 from webapp.web.policy import SignedIn, access, access_of
 
 # A slot may wait for one whole sleep of the worker; later than two is worth a word.
 _LATE_TICKS: Final = 2
+_REGIONS: Final = {"pulse": "shared/_pulse.html", "masthead": "shared/_masthead.html"}
 
 blueprint = Blueprint("shell", __name__)
 
@@ -52,6 +55,34 @@ def switch_network() -> ResponseReturnValue:
     return respond.redirect_to("/")
 
 
+@blueprint.get("/shell")
+@access(SignedIn)
+def frame() -> ResponseReturnValue:
+    """The frame alone, for pages that stand open: whether the worker ticks, and what waits on each way."""
+    if respond.wanted_region(_REGIONS) is None:
+        return respond.redirect_to("/")
+    return respond.page("shared/keys.html", _REGIONS, section=request.args.get("section", ""))
+
+
+@blueprint.get("/keys")
+@access(SignedIn)
+def show_keys() -> ResponseReturnValue:
+    """Which keys do what, and the switch to turn them off."""
+    return respond.page("shared/keys.html")
+
+
+@blueprint.post("/keys")
+@access(SignedIn)
+def switch_keys() -> ResponseReturnValue:
+    """Turn single keys on or off for oneself, in every browser."""
+    off = request.form.get("keys") == "off"
+    operations.set_keys_off(current_actor(), off, now=g.now)
+    respond.flash(
+        "Single keys are off: none does anything on your pages." if off else "Single keys are on again."
+    )
+    return respond.redirect_to("/keys")
+
+
 def _note_events() -> None:
     """Remember how far the events of the network went before the page reads anything: its stream begins there."""
     access = access_of(current_app, request.endpoint)
@@ -68,7 +99,7 @@ def current_shell() -> Shell:
     """The frame for whoever asks; for somebody who is not signed in only the clock and the form's secret."""
     person = caller().person
     if person is None:
-        return Shell(csrf_token=sessions.csrf_token(), viewer_zone=viewer_zone())
+        return Shell(csrf_token=sessions.form_token(), viewer_zone=viewer_zone())
     place = viewer_place()
     approvals = count_pending(db.session(), person.actor)
     return Shell(
@@ -79,7 +110,7 @@ def current_shell() -> Shell:
         worker=_worker_pulse(),
         viewer_zone=viewer_zone(),
         now=g.now,
-        csrf_token=sessions.csrf_token(),
+        csrf_token=sessions.form_token(),
         zone_data_version=ZONE_DATA_VERSION,
         events_seen=g.get("events_seen"),
         attention_count=count_needs(
@@ -88,6 +119,9 @@ def current_shell() -> Shell:
         if place
         else 0,
         approvals_count=approvals,
+        keys=not person.keys_off,
+        may_create=place is not None
+        and may(person.actor, Verb.CREATE_SCHEDULE, Facts(network_pk=place.network_pk)),
     )
 
 

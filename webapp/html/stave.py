@@ -6,7 +6,7 @@ Pure: schedules with their plans go in, marks with their places (percent of the 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -42,12 +42,34 @@ class Ringing:
     left: int | None = None
 
 
+_Minutes = dict[datetime, list[Ringing]]
+
+
 @dataclass(frozen=True)
 class Mark:
-    """Something on a stave at `x` percent: a pin (count 1), a bell (count > 1), or with count 0 a tick."""
+    """Something on a stave at `x` percent: a pin (count 1), a bell (count > 1), or with count 0 a tick.
+
+    `at`: its minute, where it is no tick; `rings`: the only schedule of a pin.
+    """
 
     x: float
     count: int
+    at: datetime | None = None
+    rings: Ringing | None = None
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A line of the table that says what the marks show: what rings in one lane in one minute.
+
+    With `rhythm` it is one schedule that rings `count` times from `at` on.
+    """
+
+    at: datetime
+    lane: str
+    schedules: tuple[Ringing, ...]
+    count: int
+    rhythm: bool = False
 
 
 @dataclass
@@ -64,6 +86,7 @@ class Lane:
     quarters: list[int] = field(default_factory=lambda: [0] * QUARTERS)
     # The quarters in which a rhythm rings.
     ticked: set[int] = field(default_factory=set)
+    rings: list[Ring] = field(default_factory=list)
 
     def words(self, zone: str) -> str:
         """What the picture of this lane says."""
@@ -95,7 +118,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Stave:
-    """The day, ready to be drawn. `more`: there were schedules beyond those that are drawn."""
+    """The day, ready to be drawn. `more`: how many schedules ring beyond those that are drawn."""
 
     lanes: tuple[Lane, ...]
     hours: tuple[Hour, ...]
@@ -104,26 +127,29 @@ class Stave:
     herd: int
     herd_at: datetime | None
     herd_x: float
-    more: bool
+    more: int
+
+    @property
+    def rings(self) -> list[Ring]:
+        """What the marks of all lanes show, in order of time."""
+        return sorted(
+            (ring for lane in self.lanes for ring in lane.rings), key=lambda ring: (ring.at, ring.lane)
+        )
 
 
-def draw(ringing: Sequence[Ringing], *, now: datetime, zone: str, more: bool = False) -> Stave:
+def draw(ringing: Sequence[Ringing], *, now: datetime, zone: str, more: int = 0) -> Stave:
     """Lay out the 24 hours from `now`; what is due already is drawn at their beginning."""
     lanes: dict[str, Lane] = {}
-    minutes: Counter[datetime] = Counter()
-    pins: dict[str, Counter[datetime]] = defaultdict(Counter)
+    pins: dict[str, _Minutes] = defaultdict(lambda: defaultdict(list))
     rhythms: _Rhythms = {}
     for schedule in ringing:
         lane = lanes.setdefault(schedule.lane, Lane(schedule.lane))
-        slots = _expand(schedule, lane, now, rhythms)
-        pins[schedule.lane].update(slot.replace(second=0, microsecond=0) for slot in slots)
+        for slot in _expand(schedule, lane, now, rhythms):
+            pins[schedule.lane][slot.replace(second=0, microsecond=0)].append(schedule)
+    minutes: Counter[datetime] = Counter()
     for key, lane in lanes.items():
-        lane.marks += [Mark(_x(now + (index + 1) * QUARTER, now), 0) for index in sorted(lane.ticked)]
-        lane.marks += [Mark(_x(at, now), count) for at, count in sorted(pins[key].items())]
-        minutes.update(pins[key])
-        for at, count in sorted(pins[key].items()):
-            if count > lane.largest:
-                lane.largest, lane.largest_at = count, at
+        _mark(lane, pins[key], now)
+        minutes.update({at: len(those) for at, those in pins[key].items()})
     herd_at, herd = min(minutes.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
     if herd < _HERD:
         herd_at, herd = None, 0
@@ -137,6 +163,17 @@ def draw(ringing: Sequence[Ringing], *, now: datetime, zone: str, more: bool = F
         herd_x=_x(herd_at, now) if herd_at else 0.0,
         more=more,
     )
+
+
+def _mark(lane: Lane, minutes: Mapping[datetime, list[Ringing]], now: datetime) -> None:
+    """Put the ticks, the pins and the bells of a lane on its stave, and say them in its lines."""
+    lane.marks += [Mark(_x(now + (index + 1) * QUARTER, now), 0) for index in sorted(lane.ticked)]
+    for at, those in sorted(minutes.items(), key=lambda item: item[0]):
+        count = len(those)
+        lane.marks.append(Mark(_x(at, now), count, at, those[0] if count == 1 else None))
+        lane.rings.append(Ring(at, lane.key, tuple(those), count))
+        if count > lane.largest:
+            lane.largest, lane.largest_at = count, at
 
 
 def _expand(schedule: Ringing, lane: Lane, now: datetime, rhythms: _Rhythms) -> list[datetime]:
@@ -155,6 +192,7 @@ def _expand(schedule: Ringing, lane: Lane, now: datetime, rhythms: _Rhythms) -> 
         lane.first_at, lane.first_name = first, schedule.name
     lane.count += count
     if ahead > _MOST_PINS:
+        lane.rings.append(Ring(first, lane.key, (schedule,), count, rhythm=True))
         _tick(schedule, lane, count, now, rhythms)
         return []
     slots = ([now] if due else []) + schedule.plan.newest(after, until, _MOST_PINS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, String, UniqueConstraint
+from sqlalchemy import CheckConstraint, ForeignKey, Index, String, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from webapp.store.base import Base, enum_type
@@ -40,7 +40,10 @@ class Network(Base):
 
 
 class User(Base):
-    """A person. `name_key` is the case-folded name, unique; `session_epoch` rises to end all sessions."""
+    """A person. `name_key` is the case-folded name, unique; `session_epoch` rises to end all sessions.
+
+    `keys_off`: single keys do nothing on this person's pages.
+    """
 
     __tablename__ = "users"
 
@@ -53,6 +56,7 @@ class User(Base):
     active: Mapped[bool] = mapped_column(default=True)
     session_epoch: Mapped[int] = mapped_column(default=0)
     timezone: Mapped[str] = mapped_column(String(64), default="UTC")
+    keys_off: Mapped[bool] = mapped_column(default=False, server_default=false())
     created_at: Mapped[datetime]
 
 

@@ -36,6 +36,7 @@ class Person:
     timezone: str
     session_epoch: int
     places: tuple[Place, ...]
+    keys_off: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def person_of(
     actor = Actor(
         user.id, user.user_id, user.name, is_admin=user.is_admin and network_pk is None, roles=roles
     )
-    return Person(actor, user.timezone, user.session_epoch, places)
+    return Person(actor, user.timezone, user.session_epoch, places, user.keys_off)
 
 
 def session_has_ended(session: Session, session_id: str) -> bool:

@@ -18,9 +18,18 @@ from webapp.ids import is_public_id
 from webapp.scheduling import claim, policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.lifecycle import OPEN, RunStatus, ScheduleStatus, TargetKind, WaitReason
-from webapp.scheduling.models import ENDED_AMISS, STILL_OPEN, Alert, Run, Schedule, ScheduleDue, WorkerSeen
+from webapp.scheduling.models import (
+    AT_WORK,
+    ENDED_AMISS,
+    STILL_OPEN,
+    Alert,
+    Run,
+    Schedule,
+    ScheduleDue,
+    WorkerSeen,
+)
 from webapp.store.base import from_milliseconds, to_milliseconds
-from webapp.store.counting import AtLeast, count_each
+from webapp.store.counting import AtLeast, count_each, count_up_to
 from webapp.store.paging import Page, PageRequest, newest_first
 from webapp.timetable import Plan, TimetableError, from_stored
 
@@ -37,6 +46,8 @@ class ScheduleFilter:
     status: ScheduleStatus | None = None
     target_kind: TargetKind | None = None
     target_id: str | None = None
+    # The target's own key, together with `target_kind`: these have an index.
+    target_pk: int | None = None
     q: str | None = None
     # Who searches: words that are private to another are not found, not even letter by letter.
     viewer_pk: int | None = None
@@ -72,6 +83,8 @@ def _narrowed(statement: Select[Schedule], wanted: ScheduleFilter) -> Select[Sch
         statement = statement.where(Schedule.target_kind == wanted.target_kind)
     if wanted.target_id is not None:
         statement = statement.where(Schedule.target_id == wanted.target_id)
+    if wanted.target_pk is not None:
+        statement = statement.where(Schedule.target_pk == wanted.target_pk)
     if wanted.q:
         check_search(wanted)
         readable = _readable(wanted)
@@ -403,6 +416,14 @@ def upcoming_schedules(
     return session.scalars(statement).unique().all()
 
 
+def count_upcoming(session: Session, networks: Collection[int], *, until: datetime) -> int:
+    """How many schedules fall due up to `until`; beyond 1000 it gives up counting (`AtLeast`)."""
+    due = select(ScheduleDue.schedule_pk).where(
+        ScheduleDue.network_pk.in_(networks), ScheduleDue.due_at <= until
+    )
+    return count_up_to(session, due, most=1000)
+
+
 # --- Admission, explained ---
 
 
@@ -599,10 +620,19 @@ def _open_in(networks: Collection[int]) -> ColumnElement[bool]:
     return and_(STILL_OPEN, (Run.network_pk + 0).in_(networks))
 
 
+# Beyond so many, how many runs wait says nothing new.
+MOST_OPEN_COUNTED = 1000
+
+
 def count_open(session: Session, networks: Collection[int]) -> dict[RunStatus, int]:
-    """How many runs wait, are fetched, and are at work."""
-    rows = session.execute(select(Run.status, func.count()).where(_open_in(networks)).group_by(Run.status))
-    return {status: count for status, count in rows}  # noqa: C416 - rows are not pairs to the type checker
+    """How many runs wait, are fetched, and are at work, up to a bound (`AtLeast`)."""
+    still_open = select(Run.id).where(_open_in(networks))
+    statements = {
+        RunStatus.QUEUED: still_open.where(Run.status == RunStatus.QUEUED),
+        RunStatus.DELIVERED: still_open.where(Run.status == RunStatus.DELIVERED),
+        RunStatus.RUNNING: select(Run.id).where(Run.network_pk.in_(networks), AT_WORK),
+    }
+    return count_each(session, statements, most=MOST_OPEN_COUNTED)
 
 
 # --- Cards and pulse ---
@@ -688,10 +718,22 @@ def schedule_names(
     return [(schedule_id, name) for schedule_id, name in rows]
 
 
+def count_of_target(session: Session, kind: TargetKind, target_pk: int) -> tuple[int, int]:
+    """How many schedules that have not ended aim at a target: active ones, and others; up to a bound (`AtLeast`)."""
+    own = select(Schedule.id).where(Schedule.target_kind == kind, Schedule.target_pk == target_pk)
+    ended = (ScheduleStatus.COMPLETED, ScheduleStatus.CANCELLED)
+    statements = {
+        "active": own.where(Schedule.status == ScheduleStatus.ACTIVE),
+        "others": own.where(Schedule.status.not_in((ScheduleStatus.ACTIVE, *ended))),
+    }
+    found = count_each(session, statements, most=1000)
+    return found.get("active", 0), found.get("others", 0)
+
+
 def schedules_of_target(
-    session: Session, kind: TargetKind, target_pk: int, *, limit: int
+    session: Session, kind: TargetKind, target_pk: int, *, active: bool | None = None, limit: int
 ) -> Sequence[Schedule]:
-    """The schedules that aim at a target and have not ended, what rings first at the top."""
+    """The schedules that aim at a target and have not ended, what rings first at the top; `active`: only those, or not those."""
     statement = _with_parts(
         select(Schedule)
         .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)
@@ -703,6 +745,9 @@ def schedules_of_target(
         .order_by(ScheduleDue.next_run_at.is_(None), ScheduleDue.next_run_at, Schedule.id)
         .limit(limit)
     )
+    if active is not None:
+        stands = Schedule.status == ScheduleStatus.ACTIVE
+        statement = statement.where(stands if active else ~stands)
     return session.scalars(statement).unique().all()
 
 
@@ -722,12 +767,14 @@ def count_runs_since(
 
 
 def count_waiting(session: Session, networks: Collection[int]) -> dict[WaitReason | None, int]:
-    """What the queued runs wait for."""
-    rows = session.execute(
-        select(Run.wait_reason, func.count())
+    """What the queued runs wait for; of more than `MOST_OPEN_COUNTED` of them, so many."""
+    some = (
+        select(Run.wait_reason)
         .where(Run.status == RunStatus.QUEUED, _open_in(networks))
-        .group_by(Run.wait_reason)
+        .limit(MOST_OPEN_COUNTED)
+        .subquery()
     )
+    rows = session.execute(select(some.c.wait_reason, func.count()).group_by(some.c.wait_reason))
     return {reason: count for reason, count in rows}  # noqa: C416 - rows are not pairs to the type checker
 
 
@@ -735,7 +782,7 @@ def longest_running(session: Session, networks: Collection[int]) -> Run | None:
     """The run that has been at work for the longest time, with its schedule."""
     statement = (
         select(Run)
-        .where(Run.status == RunStatus.RUNNING, _open_in(networks))
+        .where(Run.network_pk.in_(networks), AT_WORK)
         .options(joinedload(Run.schedule))
         .order_by(Run.started_at, Run.id)
         .limit(1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from html import escape
 
 from flask import Flask, Response, g, jsonify, make_response, request
+from sqlalchemy.exc import OperationalError
 from werkzeug.exceptions import HTTPException
 
 from webapp.errors import AppError
@@ -15,6 +16,7 @@ from webapp.web.auth import is_api
 PageProblem = Callable[[AppError], Response]
 _log = get_logger(__name__)
 
+_RETRY_SECONDS = 10
 _MACHINE_PATHS = ("/healthz", "/readyz", "/metrics")
 _CODES = {
     400: "bad_request",
@@ -50,6 +52,12 @@ def init_problems(app: Flask, page: PageProblem | None = None) -> None:
         if allow:
             response.headers["Allow"] = allow
         return response
+
+    @app.errorhandler(OperationalError)
+    def not_ready(error: OperationalError) -> Response:
+        """The database is away, full, busy for too long or not yet brought up to date."""
+        _log.error("the database did not serve a request", exc_info=error)
+        return answer(AppError("not_ready", retry_after=_RETRY_SECONDS))
 
     @app.errorhandler(Exception)
     def failed(error: Exception) -> Response:
