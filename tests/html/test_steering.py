@@ -304,6 +304,27 @@ def test_a_form_sent_after_the_session_ended_is_back_after_signing_in(house: Hou
     assert standing(house, schedule).name == "Swept twice"
 
 
+def test_what_somebody_typed_is_for_nobody_else_who_signs_in(house: House) -> None:
+    schedule = made(house, name="Sweep", **DAILY)
+    browser = house.alice
+    form = browser.get(address(schedule, "/edit"))
+    signed_out(browser)
+    door = browser.press(form, address(schedule, "/edit"), name="Alice alone reads this")
+    page = come_in(browser, door, name="Bob")
+    assert browser.status == 200
+    assert "Another person’s form was thrown away" in page
+    assert "Alice alone" not in page
+    assert 'name="kept"' not in page
+    assert browser.answer is not None
+    assert browser.answer.headers["Cache-Control"] == "no-store"
+    signed_out(browser)
+    without = re.sub(r"\.[0-9a-f]{32}", "", form)
+    page = come_in(browser, browser.press(without, address(schedule, "/edit"), name="Whose is this?"))
+    assert "Whose is this?" not in page, (
+        "a form that says for whom it was drawn in no way that this server signed"
+    )
+
+
 def test_a_new_schedule_survives_the_end_of_a_session_too(house: House) -> None:
     browser = house.alice
     form = browser.get("/schedules/new")

@@ -1,6 +1,7 @@
 """What was typed into a form whose session had ended meanwhile, carried through the sign-in.
 
 It travels in a hidden field of the sign-in page, signed by this server, and stays on no disk and in no address.
+It belongs to the person for whom the form was drawn: whoever else signs in does not get it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from flask import current_app, g, request
 from itsdangerous import BadData, URLSafeSerializer
 from werkzeug.datastructures import MultiDict
 
-from webapp.web import csrf
+from webapp.web import csrf, sessions
 from webapp.web.origin import comes_from_elsewhere
 
 LIFETIME: Final = timedelta(days=1)
@@ -31,6 +32,12 @@ class Kept:
 
     path: str
     fields: tuple[tuple[str, str], ...]
+    token: str
+
+    @property
+    def is_theirs(self) -> bool:
+        """Whether whoever is signed in now is the person for whom the form was drawn."""
+        return sessions.is_drawn_for_this_person(self.token)
 
     @property
     def form(self) -> MultiDict[str, str]:
@@ -58,7 +65,8 @@ def keep() -> str | None:
     if not typed or secret or comes_from_elsewhere():
         return None
     path = request.full_path.rstrip("?")
-    text = _signer().dumps({"at": int(g.now.timestamp()), "path": path, "fields": fields})
+    token = request.form.get(csrf.FIELD, "")
+    text = _signer().dumps({"at": int(g.now.timestamp()), "path": path, "fields": fields, "token": token})
     return text if isinstance(text, str) and len(text) <= _MOST else None
 
 
@@ -72,7 +80,7 @@ def kept(text: str | None) -> Kept | None:
         return None
     if not isinstance(found, Mapping) or g.now.timestamp() - found["at"] > LIFETIME.total_seconds():
         return None
-    return Kept(found["path"], tuple((name, value) for name, value in found["fields"]))
+    return Kept(found["path"], tuple((name, value) for name, value in found["fields"]), found["token"])
 
 
 def _signer() -> URLSafeSerializer:

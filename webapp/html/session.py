@@ -54,14 +54,16 @@ def sign_in_now() -> Response:
 
 
 def _bring_back(late: Kept) -> Response:
-    """What was typed before the session ended: the form itself where it can be drawn, else the question to send it."""
+    """What was typed before the session ended: the form itself where it can be drawn, else the question to send it.
+
+    Somebody else than who typed it gets nothing of it; nor is it kept for longer.
+    """
     # Whoever this is was nobody when the request began.
     g.pop("caller", None)
-    form = restored_form(late)
-    if form is not None:
-        response = form
+    if not late.is_theirs:
+        response = respond.page("session/kept_for_another.html")
     else:
-        response = respond.page("session/kept.html", kept=late)
+        response = restored_form(late) or respond.page("session/kept.html", kept=late)
     response.headers["Cache-Control"] = "no-store"
     return response
 

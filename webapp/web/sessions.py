@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import secrets
 from datetime import datetime, timedelta
 from typing import Final
 
-from flask import Flask, request, session
+from flask import Flask, current_app, request, session
 from flask.sessions import SecureCookieSessionInterface
 
 from webapp.config import Config
@@ -20,6 +22,7 @@ _RENEWED_EACH: Final = timedelta(days=1)
 
 _USER, _EPOCH, _ID, _RENEWED = "user", "epoch", "sid", "renewed"
 _CSRF, _ZONE, _NETWORK = "csrf", "zone", "network"
+_MARKED: Final = "."
 
 
 class _Sessions(SecureCookieSessionInterface):
@@ -120,7 +123,31 @@ def csrf_token_fits(token: str | None) -> bool:
     known = session.get(_CSRF)
     if not isinstance(known, str) or not token:
         return False
-    return secrets.compare_digest(known.encode(), token.encode("utf-8", "surrogatepass"))
+    given = token.partition(_MARKED)[0]
+    return secrets.compare_digest(known.encode(), given.encode("utf-8", "surrogatepass"))
+
+
+def form_token() -> str:
+    """The secret as forms carry it: with a mark of the person for whom the form is drawn."""
+    token = csrf_token()
+    return f"{token}{_MARKED}{_mark(token, session.get(_USER))}"
+
+
+def is_drawn_for_this_person(token: str | None) -> bool:
+    """Whether a form with this token was drawn for whoever is signed in, in this session or an earlier one."""
+    token, _, mark = (token or "").partition(_MARKED)
+    user_id = session.get(_USER)
+    if not isinstance(user_id, str):
+        return False
+    return secrets.compare_digest(_mark(token, user_id).encode(), mark.encode("utf-8", "surrogatepass"))
+
+
+def _mark(token: str, user_id: str | None) -> str:
+    """Nobody can tell whose it is, or make one, without the key of this server."""
+    key = current_app.secret_key or ""
+    key = key.encode() if isinstance(key, str) else key
+    words = f"drawn for\n{token}\n{user_id or ''}".encode("utf-8", "surrogatepass")
+    return hmac.new(key, words, hashlib.sha256).hexdigest()[:32]
 
 
 def chosen_zone() -> str | None:
