@@ -15,6 +15,7 @@ from webapp.chat import profiles
 from webapp.chat.queries import list_chats
 from webapp.errors import AppError
 from webapp.html.filters import wall
+from webapp.html.form_offers import Offer, offers
 from webapp.html.forms.authority import OTHER, choice_of_policy
 from webapp.html.forms.chat import model_choices, model_words
 from webapp.html.forms.mandate import suggested_end
@@ -28,6 +29,7 @@ from webapp.html.forms.schedule import (
 )
 from webapp.html.keeping import Kept
 from webapp.html.mandates import row_of_workload
+from webapp.html.policy_story import pictures
 from webapp.html.privacy import facts_of, is_chat, is_secret
 from webapp.html.respond import conflict, flash, form_refused, page, redirect_to
 from webapp.html.schedule_conflict import Differences, Side, find_conflict, pack, unpack
@@ -37,7 +39,7 @@ from webapp.html.ways import way_out
 from webapp.html.zones import zone_options
 from webapp.identity.access import Facts, Verb, demand
 from webapp.identity.idempotency import check_key
-from webapp.nodes.queries import NodeView, nodes_by_alias
+from webapp.nodes.queries import NodeChoice, node_choices
 from webapp.scheduling import operations, queries
 from webapp.scheduling.edit import read_timetable
 from webapp.scheduling.fields import ChatScheduleChanges, NewChatSchedule, NewSchedule, ScheduleChanges
@@ -93,8 +95,8 @@ def new_schedule() -> Response:
 def create_schedule() -> Response:
     """Make the schedule, or say what is to be mended. Pressed twice, it is made once."""
     writing = _write_new(ScheduleForm(request.form))
-    if "preview" in request.form:
-        return page(_FORM, _REGIONS, **_context(writing))
+    if "preview" in request.form or "take" in request.form:
+        return _as_typed(writing)
     try:
         saved = _create(writing)
     except AppError as refusal:
@@ -143,8 +145,8 @@ def _authority_of(schedule: Schedule) -> Values:
 
 def _first_node_id() -> str:
     """The node that a link names, or the only one there is."""
-    nodes = nodes_by_alias(db.session(), shown_networks(), now=g.now)
-    return request.args.get("node") or (nodes[0].node.node_id if len(nodes) == 1 else "")
+    nodes = node_choices(db.session(), shown_networks(), now=g.now)
+    return request.args.get("node") or (nodes[0].node_id if len(nodes) == 1 else "")
 
 
 def _write_new(form: ScheduleForm) -> Writing:
@@ -199,8 +201,41 @@ def preview_schedule() -> Response:
     return page(_FORM, _REGIONS, **_context(writing))
 
 
-def _preview(writing: Writing) -> Preview:
-    return preview_of(db.session(), writing.form, writing.subject, viewer_zone=viewer_zone(), now=g.now)
+def _as_typed(writing: Writing) -> Response:
+    """The form as it stands, with an offer of the preview taken up where one was pressed; nothing is saved."""
+    wanted = request.form.get("take")
+    found = next((offer for offer in _offers(writing) if offer.key == wanted), None)
+    if found is None:
+        return page(_FORM, _REGIONS, **_context(writing))
+    for name, value in found.values.items():
+        writing.form[name].data = value
+    return page(_FORM, _REGIONS, **{**_context(writing), "focus": found.focus})
+
+
+def _offers(writing: Writing) -> tuple[Offer, ...]:
+    opened = unpack(writing.form.seen.data)
+    saved_kind = opened["type"] if opened is not None and writing.schedule is not None else None
+    return offers(writing.form.values(), saved_kind=saved_kind, now=g.now)
+
+
+def _preview(writing: Writing, nodes: list[NodeChoice]) -> Preview:
+    return preview_of(
+        db.session(),
+        writing.form,
+        writing.subject,
+        doer=_doer(writing, nodes),
+        viewer_zone=viewer_zone(),
+        now=g.now,
+    )
+
+
+def _doer(writing: Writing, nodes: list[NodeChoice]) -> str:
+    """Who does it, to begin a sentence with."""
+    if writing.form.is_chat:
+        return "The chat"
+    chosen = writing.form.target_node_id.data
+    aliases = (node.alias for node in nodes if node.node_id == chosen)
+    return next(aliases, "The node")
 
 
 def _saving(writing: Writing) -> EditEffect | None:
@@ -236,8 +271,8 @@ def save_schedule(schedule_id: str) -> Response:
     writing = _write_edit(schedule_id, ScheduleForm(request.form))
     if "settle" in request.form:
         return _settle(writing)
-    if "preview" in request.form:
-        return page(_FORM, _REGIONS, **_context(writing))
+    if "preview" in request.form or "take" in request.form:
+        return _as_typed(writing)
     return _save(writing)
 
 
@@ -373,7 +408,7 @@ def _conflict(writing: Writing) -> Response:
         saved_at=schedule.updated_at,
         revision=schedule.revision,
         opened_revision=writing.form.revision.data or "",
-        names={view.node.node_id: view.node.alias for view in _nodes(writing)},
+        names={node.node_id: node.alias for node in _nodes(writing)},
         now=g.now,
     )
     return conflict(
@@ -429,7 +464,7 @@ def _context(writing: Writing, extra: list[str] | None = None) -> dict[str, Any]
     form, nodes = writing.form, _nodes(writing)
     form.target_node_id.choices = _node_choices(writing, nodes)
     form.target_chat_id.choices = _chat_choices(writing)
-    form.nodes.choices = [SelectChoice(view.node.node_id, view.node.alias) for view in nodes]
+    form.nodes.choices = [SelectChoice(node.node_id, node.alias) for node in nodes]
     form.model.choices = [
         SelectChoice("", f"the default, {model_words(profiles.default_name())}"),
         *model_choices(profiles.all_profiles(), form.model.data),
@@ -439,12 +474,15 @@ def _context(writing: Writing, extra: list[str] | None = None) -> dict[str, Any]
         "action": writing.action,
         "schedule": writing.schedule,
         "extra": extra or [],
-        "preview": _preview(writing),
+        "preview": _preview(writing, nodes),
+        "offers": _offers(writing),
+        "pictures": pictures(),
         "saving": _saving(writing),
         "preview_url": _preview_url(writing),
         "zones": zone_options(g.now, _known_zone(form.timezone.data)),
         "ask_turn": happens_twice(form.run_at.data or "", form.timezone.data or ""),
         "becomes_sponsor": writing.subject.sponsor_pk != current_actor().user_pk,
+        "focus": None,
         "has_nodes": bool(nodes),
         "has_chats": bool(form.target_chat_id.choices),
         "now": g.now,
@@ -463,12 +501,14 @@ def _preview_url(writing: Writing) -> str:
     return "/schedules/preview" + (f"?schedule={schedule.schedule_id}" if schedule is not None else "")
 
 
-def _nodes(writing: Writing) -> list[NodeView]:
-    return nodes_by_alias(db.session(), [writing.subject.network_pk], now=g.now)
+def _nodes(writing: Writing) -> list[NodeChoice]:
+    return node_choices(db.session(), [writing.subject.network_pk], now=g.now)
 
 
-def _node_choices(writing: Writing, nodes: list[NodeView]) -> list[SelectChoice]:
-    choices = [SelectChoice(view.node.node_id, f"{view.node.alias} ({_presence(view)})") for view in nodes]
+def _node_choices(writing: Writing, nodes: list[NodeChoice]) -> list[SelectChoice]:
+    choices = [
+        SelectChoice(node.node_id, f"{node.alias} ({node.state.value.replace('_', ' ')})") for node in nodes
+    ]
     chosen = writing.form.target_node_id.data or ""
     if chosen and chosen not in {choice.value for choice in choices}:
         alias = writing.schedule.target_alias if writing.schedule is not None else chosen
@@ -491,8 +531,3 @@ def _chat_choices(writing: Writing) -> list[SelectChoice]:
     if chosen and chosen not in {choice.value for choice in choices}:
         choices.insert(0, SelectChoice(chosen, "a chat that is archived, or not yours"))
     return choices if chosen or not choices else [SelectChoice("", "Choose a chat"), *choices]
-
-
-def _presence(view: NodeView) -> str:
-    state = view.node.lifecycle_state.value
-    return view.status.value.replace("_", " ") if state == "active" else state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from sqlalchemy.orm import Session
@@ -13,16 +13,20 @@ from webapp.clock import parse_instant
 from webapp.errors import AppError
 from webapp.html.filters import wall, zone_city
 from webapp.html.forms.schedule import ScheduleForm, Values
+from webapp.html.policy_story import Example, Order, examples
 from webapp.scheduling import queries
 from webapp.scheduling.drafts import draft_checks
 from webapp.scheduling.edit import check_bounds, read_timetable
-from webapp.scheduling.lifecycle import TargetKind
+from webapp.scheduling.lifecycle import MisfirePolicy, OverlapPolicy, TargetKind
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.policy import Check
 from webapp.scheduling.target import target_for
 from webapp.timetable import Plan, Timetable, clock_changes, sentence, upcoming
 
 SLOTS_SHOWN: Final = 5
+# Beyond these the form is refused, so nothing is told of it.
+_LONGEST_GRACE_SECONDS: Final = 86_400
+_MOST_CAUGHT_UP: Final = 100
 
 
 class CheckLine(NamedTuple):
@@ -35,13 +39,14 @@ class CheckLine(NamedTuple):
 
 @dataclass(frozen=True)
 class Preview:
-    """The region `preview`: zones are (IANA name, heading), clock changes (day, words)."""
+    """The region `preview`: zones are (IANA name, heading), clock changes (day, words), examples of both policies."""
 
     sentence: str
     occurrences: tuple[datetime, ...] = ()
     zones: tuple[tuple[str, str], ...] = ()
     clock_changes: tuple[tuple[str, str], ...] = ()
     items: tuple[CheckLine, ...] = ()
+    examples: tuple[Example, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,12 @@ class Subject:
 
 
 def preview_of(
-    session: Session, form: ScheduleForm, subject: Subject, *, viewer_zone: str, now: datetime
+    session: Session, form: ScheduleForm, subject: Subject, *, doer: str, viewer_zone: str, now: datetime
 ) -> Preview:
-    """What would happen if the form were saved as it stands; what cannot be read yet is said instead."""
+    """What would happen if the form were saved as it stands; what cannot be read yet is said instead.
+
+    `doer`: who does it, by name.
+    """
     body = form.body()
     items = tuple(check_lines(_checks(session, form, subject, now=now)))
     try:
@@ -86,7 +94,28 @@ def preview_of(
         zones_shown(zone, viewer_zone),
         tuple((day_words(change.on), f"{change.what}.") for change in clock_changes(plan, zone, now)),
         items,
+        _examples(plan, zone, body, subject, doer=doer, in_chat=form.is_chat, now=now),
     )
+
+
+def _examples(
+    plan: Plan, zone: str, body: Values, subject: Subject, *, doer: str, in_chat: bool, now: datetime
+) -> tuple[Example, ...]:
+    """What the policies would do with its next slots; none while one of them cannot be read."""
+    left = _runs_left(body, subject)
+    grace, limit = body["misfire_grace_seconds"], body["catch_up_limit"]
+    if left == 0 or not _within(grace, 0, _LONGEST_GRACE_SECONDS) or not _within(limit, 1, _MOST_CAUGHT_UP):
+        return ()
+    try:
+        misfire, overlap = MisfirePolicy(body["misfire_policy"]), OverlapPolicy(body["overlap_policy"])
+    except ValueError:
+        return ()
+    order = Order(plan, zone, misfire, overlap, timedelta(seconds=grace), limit, left, doer, in_chat, now)
+    return examples(order)
+
+
+def _within(value: object, low: int, high: int) -> bool:
+    return isinstance(value, int) and low <= value <= high
 
 
 def _checks(session: Session, form: ScheduleForm, subject: Subject, *, now: datetime) -> list[Check]:
@@ -135,8 +164,13 @@ def _bounds(body: Values) -> tuple[datetime | None, datetime | None]:
 
 
 def _most(body: Values, subject: Subject) -> int:
+    left = _runs_left(body, subject)
+    return SLOTS_SHOWN if left is None else min(SLOTS_SHOWN, left)
+
+
+def _runs_left(body: Values, subject: Subject) -> int | None:
     most = body["max_runs"]
-    return SLOTS_SHOWN if not isinstance(most, int) else max(0, min(SLOTS_SHOWN, most - subject.already_run))
+    return None if not isinstance(most, int) else max(0, most - subject.already_run)
 
 
 def zones_shown(zone: str, viewer_zone: str) -> tuple[tuple[str, str], ...]:

@@ -424,11 +424,12 @@ def _decide_due(decision: Decision, due: policy.DueSlots, plan: Plan, facts: Fac
 
 
 def _room_for_catching_up(definition: Any, open_runs: Sequence[OpenRun]) -> int:
+    limit = int(definition.catch_up_limit)
     if definition.max_runs is None:
-        return int(definition.catch_up_limit)
+        return policy.room_for_catching_up(limit, None)
     waiting = sum(1 for run in open_runs if run.trigger is Trigger.SCHEDULED and not run.dispatched)
     left = int(definition.max_runs) - int(definition.dispatched_count) - waiting
-    return max(1, min(int(definition.catch_up_limit), left))
+    return policy.room_for_catching_up(limit, left)
 
 
 def _overlap_of(

@@ -108,6 +108,11 @@ def misfire(
     return _catch_up_all(plan, due, now=now, on_time=on_time, limit=catch_up_limit, draining=draining)
 
 
+def room_for_catching_up(limit: int, runs_left: int | None) -> int:
+    """How many missed slots may run: the schedule's limit, within what `max_runs` leaves (None: no limit)."""
+    return limit if runs_left is None else max(1, min(limit, runs_left))
+
+
 def _catch_up_all(
     plan: Plan, due: DueSlots, *, now: datetime, on_time: bool, limit: int, draining: bool
 ) -> Misfire:
@@ -158,13 +163,17 @@ def blocked_too_long(run: OpenRun, *, now: datetime, period: timedelta | None) -
     """
     if run.limited:
         return False
-    limit = min(max(BLOCKING_PERIODS * (period or NO_PERIOD), MIN_BLOCKING), MAX_BLOCKING)
     since = run.created_at
     if run.acknowledged and run.heard_at is not None:
         if now - run.heard_at <= SEEN_LATELY:
             return False
         since = max(since, run.heard_at)
-    return now - since > limit
+    return now - since > blocking_limit(period)
+
+
+def blocking_limit(period: timedelta | None) -> timedelta:
+    """How long work that nobody took up may block a slot; `period`: from that slot to the one after it."""
+    return min(max(BLOCKING_PERIODS * (period or NO_PERIOD), MIN_BLOCKING), MAX_BLOCKING)
 
 
 class Fate(StrEnum):
