@@ -203,6 +203,19 @@ def list_approvals(
     return Page(_approval_views(session, found.rows), found.next_cursor)
 
 
+def waiting_approvals(
+    session: Session, actor: Actor, network_pks: Collection[int], *, limit: int
+) -> list[ApprovalView]:
+    """What waits for the actor's answer, the nearest deadline first."""
+    statement = (
+        _loaded_approvals()
+        .where(Approval.network_pk.in_(list(network_pks)), STILL_PENDING, Chat.owner_pk == actor.user_pk)
+        .order_by(Approval.deadline_at, Approval.id)
+        .limit(limit)
+    )
+    return _approval_views(session, list(session.scalars(statement)))
+
+
 def find_approval(session: Session, actor: Actor, approval_id: str) -> ApprovalView:
     """An approval in the actor's own chats. Raises AppError `approval_not_found`, `permission_denied`."""
     approval = None

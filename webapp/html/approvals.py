@@ -28,7 +28,7 @@ _LIST: Final = {
     "approvals-waiting": "approvals/_approvals_waiting.html",
     "approvals-past": "approvals/_approvals_past.html",
 }
-_MOST_WAITING: Final = 100
+_MOST_WAITING: Final = 20
 _PER_PAGE: Final = 25
 
 
@@ -41,20 +41,18 @@ def list_approvals() -> Response:
 
 def _show(refusal: AppError | None = None) -> Response:
     session, networks, actor = db.session(), reached_networks(), current_actor()
-    waiting = queries.list_approvals(
-        session, actor, networks, PageRequest(_MOST_WAITING), status=ApprovalStatus.PENDING
-    )
+    waiting = queries.waiting_approvals(session, actor, networks, limit=_MOST_WAITING)
     cursor = asked("cursor")
     past = queries.list_approvals(session, actor, networks, PageRequest(_PER_PAGE, cursor))
     decided = [view for view in past.rows if view.approval.status is not ApprovalStatus.PENDING]
-    asks = asks_of(session, networks, waiting.rows, g.now)
     return page(
         "approvals/list.html",
         _LIST,
         status=refusal.status if refusal else 200,
         refusal=refusal,
         refused_way=way_out(refusal.code) if refusal else None,
-        asks=sorted(asks, key=lambda ask: ask.deadline_at),
+        asks=asks_of(session, networks, waiting, g.now),
+        waiting=queries.count_pending(session, actor) if len(waiting) == _MOST_WAITING else len(waiting),
         past=asks_of(session, networks, decided, g.now),
         address=address("/approvals", cursor=cursor),
         next_url=address("/approvals", cursor=past.next_cursor) if past.next_cursor else None,

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from webapp.chat.lifecycle import ApprovalStatus
 from webapp.chat.queries import ApprovalView
 from webapp.html.authority import CallWords, call_words, exact_call, node_named, tokens
-from webapp.nodes.queries import NodeView, nodes_by_alias
+from webapp.nodes.queries import NodeView, nodes_named
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.queries import schedules_by_id
 
@@ -64,7 +64,9 @@ def asks_of(
         return []
     schedule_ids = {view.approval.schedule_id for view in views if view.approval.schedule_id}
     schedules = schedules_by_id(session, networks, schedule_ids)
-    nodes = {view.node.node_id: view for view in nodes_by_alias(session, networks, now=now)}
+    named = {name for view in views if (name := node_named(view.approval.arguments))}
+    found = nodes_named(session, networks, named, now=now)
+    nodes = {view.node.node_id: view for view in found}
     aliases = {node_id: view.node.alias for node_id, view in nodes.items()}
     return [_ask(view, schedules, nodes, aliases, now) for view in views]
 

@@ -32,11 +32,12 @@ from webapp.html.viewing import (
 from webapp.html.ways import way_out
 from webapp.identity.access import Actor, Facts, Verb, demand, may
 from webapp.identity.idempotency import check_key
-from webapp.nodes.queries import nodes_by_alias
+from webapp.nodes.models import Node
+from webapp.nodes.queries import find_node, node_choices
 from webapp.scheduling import operations, queries
 from webapp.scheduling.calendar import month_ahead, planned_slots, year_behind
 from webapp.scheduling.fields import PauseRequest
-from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus
+from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus, TargetKind
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.outlook import Act, foresee
 from webapp.scheduling.queries import Order, RunFilter, ScheduleFilter
@@ -86,7 +87,15 @@ def list_schedules() -> Response:
 def _list_context() -> dict[str, Any]:
     session, networks = db.session(), shown_networks()
     status, text = asked_choice("status", ScheduleStatus), asked("q")
-    wanted = ScheduleFilter(status=status, q=text, viewer_pk=current_actor().user_pk)
+    target = _target()
+    wanted = ScheduleFilter(
+        status=status,
+        target_kind=TargetKind.NODE if target else None,
+        target_pk=target.id if target else None,
+        q=text,
+        viewer_pk=current_actor().user_pk,
+    )
+    narrowed = {"q": text, "target": target.node_id if target else None}
     sort = asked_choice("sort", Order)
     order = sort or Order.NEXT
     found = queries.list_ordered(session, networks, wanted, order, PageRequest(_PER_PAGE, asked("cursor")))
@@ -100,20 +109,30 @@ def _list_context() -> dict[str, Any]:
         "ill": counts.get(ScheduleStatus.NEEDS_ATTENTION, 0),
         "soonest": queries.soonest(session, networks),
         "only": status,
+        "target": target,
         "q": text,
         "order": order,
         "sort": sort,
-        "address": address(status=status, q=text, sort=sort, cursor=asked("cursor")),
-        "next_url": address(status=status, q=text, sort=sort, cursor=following) if following else None,
-        "first_url": address(status=status, q=text, sort=sort) if asked("cursor") else None,
-        "all_url": address(q=text, sort=sort),
-        "status_urls": {state: address(status=state, q=text, sort=sort) for state in ScheduleStatus},
-        "sort_urls": {each: address(status=status, q=text, sort=each) for each in Order},
-        "export_url": _export_url(status=status, q=text, sort=order),
-        "node_count": 0 if counts else len(nodes_by_alias(session, networks, now=g.now)),
+        "address": address(status=status, **narrowed, sort=sort, cursor=asked("cursor")),
+        "next_url": address(status=status, **narrowed, sort=sort, cursor=following) if following else None,
+        "first_url": address(status=status, **narrowed, sort=sort) if asked("cursor") else None,
+        "all_url": address(**narrowed, sort=sort),
+        "status_urls": {state: address(status=state, **narrowed, sort=sort) for state in ScheduleStatus},
+        "sort_urls": {each: address(status=status, **narrowed, sort=each) for each in Order},
+        "every_target_url": address(status=status, q=text, sort=sort),
+        "export_url": _export_url(
+            status=status, q=text, target_node_id=target.node_id if target else None, sort=order
+        ),
+        "node_count": 0 if counts else len(node_choices(session, networks, now=g.now)),
         "may_create": _may_create(),
         "now": g.now,
     }
+
+
+def _target() -> Node | None:
+    """The node that the list is narrowed to by `?target=`. Raises AppError `node_not_found`."""
+    node_id = asked("target")
+    return find_node(db.session(), shown_networks(), node_id) if node_id else None
 
 
 def _export_url(**narrowed: object) -> str | None:
@@ -436,4 +455,11 @@ def find_for(schedule_id: str, verb: Verb) -> Schedule:
 def _act_context(schedule: Schedule, act: Act) -> dict[str, Any]:
     """A schedule, and what will become of it and of what it has in hand."""
     (effect,) = foresee(db.session(), current_actor(), [schedule.schedule_id], act, now=g.now)
-    return {"schedule": schedule, "says": says(schedule), "effect": effect, "now": g.now}
+    ahead = planned_slots(schedule, limit=1, now=g.now)
+    return {
+        "schedule": schedule,
+        "says": says(schedule),
+        "effect": effect,
+        "ahead": ahead[0] if ahead else None,
+        "now": g.now,
+    }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Select, exists, func, or_, select
+from sqlalchemy import Select, exists, func, or_, select, union_all
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError
@@ -16,6 +18,7 @@ from webapp.nodes import rules
 from webapp.nodes.lifecycle import OFFLINE_AFTER_SECONDS, STARTED, NodeLifecycle, NodeStatus, TaskStatus
 from webapp.nodes.models import Node, NodePresence, Task, TaskEvent
 from webapp.nodes.steps import CANCEL_REQUESTED, STILL_OPEN, waits_for
+from webapp.store.counting import count_each, count_up_to
 from webapp.store.paging import Page, PageRequest, newest_first
 
 
@@ -83,25 +86,121 @@ def any_node(session: Session, network_pks: Collection[int]) -> bool:
     return session.scalar(_kept_nodes(network_pks).with_only_columns(Node.id).limit(1)) is not None
 
 
-def count_silent_holders(session: Session, network_pks: Collection[int], *, now: datetime) -> int:
-    """How many nodes are offline while work waits for them."""
-    seen_since = now - timedelta(seconds=OFFLINE_AFTER_SECONDS)
-    holds = exists().where(Task.node_pk == Node.id, STILL_OPEN, Task.status.not_in(STARTED))
-    silent = (
-        select(Node.id)
+def page_by_alias(
+    session: Session, network_pks: Collection[int], page: PageRequest, *, now: datetime
+) -> Page[NodeView]:
+    """A page of the nodes of these networks in the order of their aliases. Raises AppError `invalid_cursor`."""
+    statement = _kept_nodes(network_pks).order_by(Node.alias, Node.id).limit(page.limit + 1)
+    if page.cursor is not None:
+        found = _ALIAS_PLACE.fullmatch(page.cursor)
+        if found is None:
+            raise AppError("invalid_cursor", field="cursor")
+        alias, after = found[2], int(found[1])
+        statement = statement.where(Node.alias >= alias, or_(Node.alias > alias, Node.id > after))
+    nodes = list(session.scalars(statement))
+    views = _views(session, nodes[: page.limit], now)
+    if len(nodes) <= page.limit:
+        return Page(views, None)
+    return Page(views, f"{views[-1].node.id}-{views[-1].node.alias}")
+
+
+_ALIAS_PLACE = re.compile(r"([0-9]{1,18})-([a-z0-9._-]{1,60})", re.ASCII)
+
+
+def nodes_by_id(
+    session: Session, network_pks: Collection[int], node_ids: Collection[str], *, now: datetime
+) -> dict[str, NodeView]:
+    """Those of these nodes that are not deleted, by their public ids."""
+    found = session.scalars(_kept_nodes(network_pks).where(Node.node_id.in_(list(node_ids))))
+    return {view.node.node_id: view for view in _views(session, list(found), now)} if node_ids else {}
+
+
+def nodes_named(
+    session: Session, network_pks: Collection[int], names: Collection[str], *, now: datetime
+) -> list[NodeView]:
+    """Those nodes that are called by one of these aliases or public ids."""
+    wanted = list(names)
+    found = session.scalars(
+        _kept_nodes(network_pks).where(or_(Node.node_id.in_(wanted), Node.alias.in_(wanted)))
+    )
+    return _views(session, list(found), now) if wanted else []
+
+
+@dataclass(frozen=True)
+class NodeChoice:
+    """A node as a form offers it; `state` is its presence, or that it takes no new work."""
+
+    node_id: str
+    alias: str
+    state: NodeStatus | NodeLifecycle
+
+
+def node_choices(session: Session, network_pks: Collection[int], *, now: datetime) -> list[NodeChoice]:
+    """The nodes of these networks by alias, without what they hold: one statement of narrow rows."""
+    statement = (
+        _kept_nodes(network_pks)
         .outerjoin(NodePresence, NodePresence.node_pk == Node.id)
-        .where(
-            Node.network_pk.in_(list(network_pks)),
-            Node.deleted_at.is_(None),
-            or_(
-                NodePresence.last_seen_at.is_(None),
-                NodePresence.last_seen_at <= seen_since,
-                NodePresence.status == NodeStatus.OFFLINE,
-            ),
-            holds,
+        .with_only_columns(
+            Node.node_id, Node.alias, Node.lifecycle_state, NodePresence.status, NodePresence.last_seen_at
+        )
+        .order_by(Node.alias, Node.id)
+    )
+    return [
+        NodeChoice(
+            row.node_id,
+            row.alias,
+            rules.shown_status(row.status or NodeStatus.OFFLINE, row.last_seen_at, now)
+            if row.lifecycle_state is NodeLifecycle.ACTIVE
+            else row.lifecycle_state,
+        )
+        for row in session.execute(statement)
+    ]
+
+
+def holders(session: Session, network_pks: Collection[int], *, limit: int, now: datetime) -> list[NodeView]:
+    """Nodes in whose inbox something waits, by alias."""
+    waiting = _kept_nodes(network_pks).where(_HOLDS).order_by(Node.alias, Node.id).limit(limit)
+    return _views(session, list(session.scalars(waiting)), now)
+
+
+def silent_holders(
+    session: Session, network_pks: Collection[int], *, limit: int, now: datetime
+) -> list[NodeView]:
+    """Nodes that are offline while work waits for them, by alias."""
+    silent = _silent(_kept_nodes(network_pks), now).where(_HOLDS).order_by(Node.alias, Node.id).limit(limit)
+    return _views(session, list(session.scalars(silent)), now)
+
+
+def count_silent_holders(session: Session, network_pks: Collection[int], *, most: int, now: datetime) -> int:
+    """How many nodes are offline while work waits for them, up to `most` (`AtLeast`)."""
+    silent = _silent(_kept_nodes(network_pks).with_only_columns(Node.id), now).where(_HOLDS)
+    return count_up_to(session, silent, most=most)
+
+
+def count_nodes(session: Session, network_pks: Collection[int], *, now: datetime) -> dict[str, int]:
+    """How many nodes there are ("all"), are offline ("silent"), and are offline while work waits ("holding").
+
+    Each up to a bound (`AtLeast`).
+    """
+    kept = _kept_nodes(network_pks).with_only_columns(Node.id)
+    silent = _silent(kept, now)
+    counts = {"all": kept, "silent": silent, "holding": silent.where(_HOLDS)}
+    return dict.fromkeys(counts, 0) | count_each(session, counts, most=1000)
+
+
+_HOLDS = exists().where(Task.node_pk == Node.id, STILL_OPEN, Task.status.not_in(STARTED))
+
+
+def _silent(statement: Select[Any], now: datetime) -> Select[Any]:
+    """Only those that are shown as offline."""
+    seen_since = now - timedelta(seconds=OFFLINE_AFTER_SECONDS)
+    return statement.outerjoin(NodePresence, NodePresence.node_pk == Node.id).where(
+        or_(
+            NodePresence.last_seen_at.is_(None),
+            NodePresence.last_seen_at <= seen_since,
+            NodePresence.status == NodeStatus.OFFLINE,
         )
     )
-    return session.scalar(select(func.count()).select_from(silent.subquery())) or 0
 
 
 def find_node(session: Session, network_pks: Collection[int], node_id: str) -> Node:
@@ -197,6 +296,24 @@ def list_tasks(
         session, statement, Task.created_at, Task.id, page, lambda task: (task.created_at, task.id)
     )
     return Page(task_views(session, found.rows), found.next_cursor)
+
+
+def last_results(session: Session, node_pks: Collection[int], *, limit: int) -> dict[int, list[TaskStatus]]:
+    """How the last tasks of each node stand, oldest first; one statement for all, one look into the index for each."""
+    newest = [
+        select(Task.node_pk, Task.status, Task.created_at, Task.id)
+        .where(Task.node_pk == pk)
+        .order_by(Task.created_at.desc(), Task.id.desc())
+        .limit(limit)
+        .subquery()
+        for pk in node_pks
+    ]
+    found: dict[int, list[TaskStatus]] = {}
+    if newest:
+        rows = session.execute(union_all(*(select(part) for part in newest))).all()
+        for row in sorted(rows, key=lambda row: (row.created_at, row.id)):
+            found.setdefault(row.node_pk, []).append(row.status)
+    return found
 
 
 def find_task(session: Session, network_pks: Collection[int], task_id: str) -> TaskView:

@@ -27,6 +27,8 @@ _SCHEDULED_RUN = text("trigger = 'scheduled'")
 _OPEN_ALERT = text("resolved_at IS NULL")
 _AMISS = text("status IN ('failed', 'cancelled', 'expired', 'skipped')")
 _RESUMING = text("resume_at IS NOT NULL")
+_STANDS_FOR_OTHERS = text("missed_count > 0")
+_RUNNING = text("status = 'running'")
 
 
 class Schedule(Base):
@@ -160,6 +162,11 @@ class Run(Base):
         # Among many that went well, those of one other state are few and far between.
         partial_index("ix_runs_amiss", "schedule_pk", "status", "scheduled_for", "id", where=_AMISS),
         partial_index("ix_runs_amiss_network", "network_pk", "status", "scheduled_for", "id", where=_AMISS),
+        partial_index(
+            "ix_runs_stand_for", "schedule_pk", "scheduled_for", "missed_count", where=_STANDS_FOR_OTHERS
+        ),
+        # Of all that is open the fewest, and asked for by the overview: who has been at work the longest.
+        partial_index("ix_runs_running", "network_pk", "started_at", "id", where=_RUNNING),
         Index("ix_runs_created_at", "created_at"),
     )
 
@@ -218,6 +225,8 @@ def is_open(run: type[Run]) -> ColumnElement[bool]:
 STILL_OPEN = is_open(Run)
 # Written out for the same reason; of `Run` itself.
 ENDED_AMISS = text("runs.status IN ('failed', 'cancelled', 'expired', 'skipped')")
+STANDS_FOR_OTHERS = text("runs.missed_count > 0")
+AT_WORK = text("runs.status = 'running'")
 
 
 class Alert(Base):

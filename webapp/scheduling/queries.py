@@ -718,6 +718,14 @@ def schedule_names(
     return [(schedule_id, name) for schedule_id, name in rows]
 
 
+def count_sponsored(session: Session, user_pk: int, *, network_pk: int | None = None) -> int:
+    """How many active schedules act on a person's authority, in one network or everywhere; up to a bound (`AtLeast`)."""
+    own = select(Schedule.id).where(Schedule.sponsor_pk == user_pk, Schedule.status == ScheduleStatus.ACTIVE)
+    if network_pk is not None:
+        own = own.where(Schedule.network_pk == network_pk)
+    return count_up_to(session, own, most=1000)
+
+
 def count_of_target(session: Session, kind: TargetKind, target_pk: int) -> tuple[int, int]:
     """How many schedules that have not ended aim at a target: active ones, and others; up to a bound (`AtLeast`)."""
     own = select(Schedule.id).where(Schedule.target_kind == kind, Schedule.target_pk == target_pk)
@@ -733,7 +741,10 @@ def count_of_target(session: Session, kind: TargetKind, target_pk: int) -> tuple
 def schedules_of_target(
     session: Session, kind: TargetKind, target_pk: int, *, active: bool | None = None, limit: int
 ) -> Sequence[Schedule]:
-    """The schedules that aim at a target and have not ended, what rings first at the top; `active`: only those, or not those."""
+    """The schedules that aim at a target and have not ended, what rings first at the top.
+
+    `active` narrows them to those that are, or are not.
+    """
     statement = _with_parts(
         select(Schedule)
         .join(ScheduleDue, ScheduleDue.schedule_pk == Schedule.id)

@@ -9,7 +9,20 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, cast
 
-from sqlalchemy import BigInteger, Connection, Engine, Integer, Table, event, text
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Engine,
+    FromClause,
+    Integer,
+    Table,
+    column,
+    event,
+    func,
+    select,
+    text,
+)
+from sqlalchemy import cast as cast_as
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -179,6 +192,17 @@ def database_now(session: Session) -> datetime:
     else:
         read = "SELECT CAST(extract(epoch from clock_timestamp()) * 1000 AS bigint)"
     return _EPOCH + timedelta(milliseconds=int(session.execute(text(read)).scalar_one()))
+
+
+def number_pairs(session: Session, pairs: Sequence[tuple[int, int]]) -> FromClause:
+    """Pairs of whole numbers as a table with the columns `low` and `high`; however many, it is the same statement."""
+    if is_sqlite(_bind(session)):
+        given = func.json_each(json.dumps(pairs)).table_valued("value", name="given")
+        low, high = (func.json_extract(given.c.value, path, type_=BigInteger) for path in ("$[0]", "$[1]"))
+        return select(low.label("low"), high.label("high")).subquery("pairs")
+    lists = [cast_as(list(numbers), postgresql.ARRAY(BigInteger)) for numbers in zip(*pairs, strict=True)]
+    names = (column("low", BigInteger), column("high", BigInteger))
+    return func.unnest(*lists).table_valued(*names, name="pairs").render_derived()
 
 
 def announce(session: Session) -> None:
