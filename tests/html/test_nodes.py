@@ -136,7 +136,10 @@ def test_a_new_token_ends_the_earlier_one(house: House) -> None:
     first = shown_token(browser.press(browser.get("/nodes"), "/nodes", alias="quill"))
     own = re.findall(r'href="(/nodes/node_[a-z0-9]+)"', browser.get("/nodes"))
     address = next(link for link in own if link != atlas(house))
-    form = browser.get(address)
+    form = browser.get(f"{address}/token")
+    assert "quill is cut off at once, until it is started with the new one." in form
+    assert first is not None
+    assert f"ends in …{first[-4:]}" in form
     page = browser.press(form, f"{address}/token")
     second = shown_token(page)
     assert first is not None
@@ -266,10 +269,30 @@ def test_a_form_without_its_secret_changes_nothing(house: House) -> None:
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_loading_the_address_of_a_form_leads_back_to_the_node(house: House) -> None:
-    for action in ("rename", "lifecycle", "token", "tasks"):
+    for action in ("rename", "lifecycle", "tasks"):
         answer = house.alice.client.get(f"{atlas(house)}/{action}")
         assert (answer.status_code, answer.headers["Location"]) == (303, atlas(house))
         assert house.charlie.client.get(f"{atlas(house)}/{action}").status_code == 404
+    assert house.charlie.client.get(f"{atlas(house)}/token").status_code == 404
+    assert house.vera.client.get(f"{atlas(house)}/token").status_code == 403
+
+
+def test_the_list_says_first_how_the_nodes_are_and_draws_their_last_tasks(house: House) -> None:
+    page = house.vera.get("/nodes")
+    assert '<p class="page__say">1 node, 1 silent. No work waits for it.</p>' in page
+    assert "no tasks" in page
+    with house.backstage() as stage:
+        stage.create()
+        stage.tick(minutes=48)
+        stage.serve()
+        stage.tick(hours=1)
+        stage.add_node("hermes")
+        stage.clock.advance(minutes=30)
+    page = house.vera.get("/nodes")
+    assert "2 nodes, 2 silent. Work waits for 1 of them." in page
+    assert 'aria-label="Last 2 tasks, newest last: 1 replied, 1 created"' in page
+    steer = house.alice.get(atlas(house))
+    assert "1 active schedule would stop, 1 open task would end; you see first which." in steer
 
 
 def test_every_fragment_occurs_in_its_page(house: House) -> None:

@@ -20,6 +20,7 @@ from webapp.clock import parse_instant
 from webapp.errors import AppError
 from webapp.html.asks import asks_of
 from webapp.html.authority import CallWords, call_words, exact_call, tokens
+from webapp.html.filters import plural
 from webapp.html.forms import blame
 from webapp.html.forms.chat import MessageForm, NewChatForm, TitleForm, model_choices, model_words
 from webapp.html.respond import flash, form_refused, page, redirect_to
@@ -76,6 +77,21 @@ class ChatRow:
         return self.view.chat
 
 
+def _said_of_list(rows: Sequence[ChatRow]) -> str | None:
+    """What the viewer's own chats on this page do, with their numbers; None where there is none."""
+    own = [row for row in rows if row.view.is_own]
+    if not own:
+        return None
+    asking = sum(row.turn is not None and row.turn.status is TurnStatus.WAITING_FOR_ACTION for row in own)
+    working = sum(row.turn is not None for row in own) - asking
+    parts = (
+        (asking, "chat waits for your answer", "chats wait for your answer"),
+        (working, "chat is at work", "chats are at work"),
+        (len(own) - asking - working, "chat is quiet", "chats are quiet"),
+    )
+    return ", ".join(plural(count, one, many) for count, one, many in parts if count) + "."
+
+
 @blueprint.get("")
 @access(SignedIn, verb=Verb.READ)
 def list_chats() -> Response:
@@ -121,11 +137,13 @@ def _list_context(form: NewChatForm) -> dict[str, Any]:
     turns = open_turns(session, own)
     kept, of = "archived" if archived else None, "all" if everybody else None
     form.model.choices = model_choices(profiles.all_profiles(), form.model.data)
+    rows = [
+        ChatRow(view, turns[view.chat.id][0] if view.is_own and turns.get(view.chat.id) else None)
+        for view in found.rows
+    ]
     return {
-        "rows": [
-            ChatRow(view, turns[view.chat.id][0] if view.is_own and turns.get(view.chat.id) else None)
-            for view in found.rows
-        ],
+        "rows": rows,
+        "said": None if archived else _said_of_list(rows),
         "archived": archived,
         "everybody": everybody,
         "kept_urls": {

@@ -254,10 +254,10 @@ def size(octets: int | None) -> str:
     return f"{kibibytes:.3g} KiB" if kibibytes < 999.5 else f"{kibibytes / 1024:.3g} MiB"
 
 
-def tally(statuses: Sequence[str]) -> str:
+def tally(statuses: Sequence[str], one: str = "run") -> str:
     """What a strip of results says in words: "Last 3 runs, newest last: 2 completed, 1 failed"."""
     parts = ", ".join(f"{times} {status}" for status, times in Counter(statuses).most_common())
-    return f"Last {plural(len(statuses), 'run')}, newest last: {parts}"
+    return f"Last {plural(len(statuses), one)}, newest last: {parts}"
 
 
 def attributes(values: Mapping[str, Any]) -> Markup:

@@ -17,7 +17,7 @@ from webapp.audit.queries import AuditFilter, list_entries
 from webapp.errors import AppError
 from webapp.html.audit import entry_rows
 from webapp.html.authority import limits_of, may_do, share
-from webapp.html.filters import wall
+from webapp.html.filters import plural, wall
 from webapp.html.forms import blame
 from webapp.html.forms.mandate import ChangeForm, ReasonForm, RenewForm, suggested_end
 from webapp.html.respond import flash, form_refused, page, redirect_to
@@ -31,12 +31,12 @@ from webapp.mandates.lifecycle import MandateState
 from webapp.mandates.models import Mandate
 from webapp.mandates.policy import is_expired
 from webapp.nodes.queries import aliases_by_id
+from webapp.scheduling.calendar import Planned, planned_slots
 from webapp.scheduling.lifecycle import OPEN, UNACKNOWLEDGED, TargetKind
 from webapp.scheduling.models import Schedule
-from webapp.scheduling.queries import count_open_runs, plan_for, schedules_by_id
+from webapp.scheduling.queries import count_open_runs, schedules_by_id
 from webapp.store import db
 from webapp.store.paging import PageRequest
-from webapp.timetable import upcoming
 from webapp.web.auth import current_actor, viewer_zone
 from webapp.web.body import parse
 from webapp.web.policy import SignedIn, access
@@ -145,12 +145,14 @@ def list_mandates() -> Response:
     aliases = node_aliases(networks)
     soon = queries.expiring(session, networks, limit=_SOON, now=g.now)
     following = found.next_cursor
+    ending = queries.count_expiring(session, networks, now=g.now)
     return page(
         "mandates/list.html",
         _LIST,
+        said=_said(queries.count_by_state(session, networks), ending),
         rows=_rows(session, networks, found.rows, aliases, actor, g.now),
         soon=_rows(session, networks, soon, aliases, actor, g.now),
-        soon_count=queries.count_expiring(session, networks, now=g.now),
+        soon_count=ending,
         only=state,
         address=address(state=state, cursor=cursor),
         next_url=address(state=state, cursor=following) if following else None,
@@ -162,6 +164,16 @@ def list_mandates() -> Response:
     )
 
 
+def _said(counts: Mapping[MandateState, int], ending: int) -> str | None:
+    """How the mandates stand, with their numbers; None where there is none."""
+    if not counts:
+        return None
+    active, paused = counts.get(MandateState.ACTIVE, 0), counts.get(MandateState.PAUSED, 0)
+    said = f"{plural(active, 'mandate lets', 'mandates let')} something act"
+    said += f", {plural(paused, 'is paused', 'are paused')}." if paused else "."
+    return f"{said} {plural(ending, 'ends', 'end')} within 14 days." if ending else said
+
+
 # --- One mandate ---
 
 
@@ -171,7 +183,7 @@ class Radius:
 
     schedule: Schedule | None
     says: str | None
-    slots: tuple[datetime, ...]
+    slots: tuple[Planned, ...]
     withdrawn: int
     at_work: int
 
@@ -182,12 +194,10 @@ def radius_of(session: Session, networks: frozenset[int], mandate: Mandate, now:
     if schedule is None:
         return Radius(None, None, (), 0, 0)
     counts = count_open_runs(session, schedule.id)
-    plan = plan_for(schedule) if schedule.due.next_run_at is not None else None
-    slots = upcoming(plan, schedule.timezone, now, _SLOTS) if plan is not None else ()
     return Radius(
         schedule,
         says(schedule),
-        tuple(slot.at for slot in slots),
+        tuple(planned_slots(schedule, limit=_SLOTS, now=now)),
         sum(counts.get(status, 0) for status in UNACKNOWLEDGED),
         sum(counts.get(status, 0) for status in OPEN - UNACKNOWLEDGED),
     )

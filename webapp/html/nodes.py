@@ -7,20 +7,23 @@ from typing import Any, Final
 from flask import Blueprint, Response, current_app, g, request
 
 from webapp.errors import AppError
+from webapp.html.filters import number, plural
 from webapp.html.forms import blame
 from webapp.html.forms.node import NodeForm
 from webapp.html.forms.task import TaskForm
 from webapp.html.respond import flash, form_refused, page, redirect_to
-from webapp.html.viewing import keyed_request, new_form_key, reached_networks, shown_networks
+from webapp.html.viewing import address, asked, keyed_request, new_form_key, reached_networks, shown_networks
 from webapp.html.ways import way_out
 from webapp.identity.access import Facts, Verb, may
+from webapp.identity.queries import token_of_node
 from webapp.nodes import operations, queries
 from webapp.nodes.bodies import NewTaskBody, NodeChanges
 from webapp.nodes.models import Node
 from webapp.nodes.rules import accepts_work
-from webapp.scheduling.lifecycle import ScheduleStatus, TargetKind
-from webapp.scheduling.queries import schedules_of_target
+from webapp.scheduling.lifecycle import TargetKind
+from webapp.scheduling.queries import count_of_target, schedules_of_target
 from webapp.store import db
+from webapp.store.counting import add_up
 from webapp.store.paging import PageRequest
 from webapp.targets.node_queries import facts_of_runs
 from webapp.web.auth import current_actor, viewer_place, viewer_zone
@@ -29,8 +32,9 @@ from webapp.web.policy import SignedIn, access
 
 blueprint = Blueprint("node_pages", __name__, url_prefix="/nodes")
 
+_PER_PAGE: Final = 25
 _LAST_TASKS: Final = 20
-_MAX_SCHEDULES: Final = 200
+_MOST_SCHEDULES: Final = 20
 _LIST: Final = {"node-list": "nodes/_node_list.html"}
 _DETAIL: Final = {"node-state": "nodes/_node_state.html"}
 # Refusals that belong to no field: said above the form, which keeps what was typed.
@@ -76,10 +80,19 @@ def create_node() -> Response:
 
 def _list_context(form: NodeForm, refusal: AppError | None = None) -> dict[str, Any]:
     place = viewer_place()
+    cursor = asked("cursor")
+    session, networks = db.session(), shown_networks()
+    counts = queries.count_nodes(session, networks, now=g.now)
+    found = queries.page_by_alias(session, networks, PageRequest(_PER_PAGE, cursor), now=g.now)
     return {
         "refusal": refusal,
         "way": way_out(refusal.code) if refusal else None,
-        "views": queries.nodes_by_alias(db.session(), shown_networks(), now=g.now),
+        "views": found.rows,
+        "results": queries.last_results(session, [view.node.id for view in found.rows], limit=_LAST_TASKS),
+        "said": _said(counts),
+        "address": address("/nodes", cursor=cursor),
+        "next_url": address("/nodes", cursor=found.next_cursor) if found.next_cursor else None,
+        "first_url": "/nodes" if cursor else None,
         "form": form,
         "form_key": new_form_key(),
         "may_create": place is not None
@@ -87,6 +100,19 @@ def _list_context(form: NodeForm, refusal: AppError | None = None) -> dict[str, 
         "zone": viewer_zone(),
         "now": g.now,
     }
+
+
+def _said(counts: dict[str, int]) -> str | None:
+    """How the nodes are, in two sentences with their numbers; None where there is none."""
+    if not counts["all"]:
+        return None
+    silent, holding = counts["silent"], counts["holding"]
+    if not silent:
+        return f"{plural(counts['all'], 'node')}, all heard within the last ten minutes."
+    said = f"{plural(counts['all'], 'node')}, {number(silent)} silent."
+    if not holding:
+        return f"{said} No work waits for {'it' if silent == 1 else 'them'}."
+    return f"{said} Work waits for {'it' if silent == 1 else f'{number(holding)} of them'}."
 
 
 def _show_token(node: Node, token: str | None, *, fresh: bool) -> Response:
@@ -113,7 +139,6 @@ def show_node(node_id: str) -> Response:
 
 @blueprint.get("/<node_id>/rename", endpoint="leave_rename")
 @blueprint.get("/<node_id>/lifecycle", endpoint="leave_lifecycle")
-@blueprint.get("/<node_id>/token", endpoint="leave_token")
 @blueprint.get("/<node_id>/tasks", endpoint="leave_tasks")
 @access(SignedIn)
 def leave_action(node_id: str) -> Response:
@@ -149,6 +174,22 @@ def steer_node(node_id: str) -> Response:
     return redirect_to(f"/nodes/{node_id}")
 
 
+@blueprint.get("/<node_id>/token")
+@access(SignedIn, verb=Verb.STEER_NODE)
+def ask_rotate_token(node_id: str) -> Response:
+    """What a new token means for a node, before it gets one."""
+    _check_may_steer(node_id)
+    view = queries.node_detail(db.session(), reached_networks(), node_id, now=g.now)
+    return page(
+        "nodes/rotate.html",
+        view=view,
+        token=token_of_node(db.session(), view.node.id),
+        form_key=new_form_key(),
+        zone=viewer_zone(),
+        now=g.now,
+    )
+
+
 @blueprint.post("/<node_id>/token")
 @access(SignedIn, verb=Verb.STEER_NODE)
 def rotate_token(node_id: str) -> Response:
@@ -164,12 +205,18 @@ def confirm_delete(node_id: str) -> Response:
     """What deleting a node would stop, before it does."""
     _check_may_steer(node_id)
     view = queries.node_detail(db.session(), reached_networks(), node_id, now=g.now)
-    schedules = schedules_of_target(db.session(), TargetKind.NODE, view.node.id, limit=_MAX_SCHEDULES)
+    stopping_count, others_count = count_of_target(db.session(), TargetKind.NODE, view.node.id)
+    stopping, others = (
+        schedules_of_target(db.session(), TargetKind.NODE, view.node.id, active=active, limit=_MOST_SCHEDULES)
+        for active in (True, False)
+    )
     return page(
         "nodes/delete.html",
         view=view,
-        stopping=[schedule for schedule in schedules if schedule.status is ScheduleStatus.ACTIVE],
-        others=[schedule for schedule in schedules if schedule.status is not ScheduleStatus.ACTIVE],
+        stopping=stopping,
+        stopping_count=stopping_count,
+        others=others,
+        others_count=others_count,
         zone=viewer_zone(),
         now=g.now,
     )
@@ -223,6 +270,7 @@ def _show(
     view = queries.node_detail(session, networks, node_id, now=g.now)
     tasks = queries.list_tasks(session, networks, PageRequest(limit=_LAST_TASKS), node_id=node_id)
     actor, facts = current_actor(), Facts(network_pk=view.node.network_pk)
+    aiming = count_of_target(session, TargetKind.NODE, view.node.id)
     return page(
         "nodes/detail.html",
         _DETAIL,
@@ -231,7 +279,9 @@ def _show(
         view=view,
         tasks=tasks.rows,
         run_facts=facts_of_runs(session, [row.task for row in tasks.rows]),
-        schedules=schedules_of_target(session, TargetKind.NODE, view.node.id, limit=_MAX_SCHEDULES),
+        schedules=schedules_of_target(session, TargetKind.NODE, view.node.id, limit=_MOST_SCHEDULES),
+        stopping=aiming[0],
+        schedule_count=add_up(aiming),
         rename_form=rename_form or NodeForm(alias=view.node.alias),
         task_form=task_form or TaskForm(),
         form_key=new_form_key(),

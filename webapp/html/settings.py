@@ -24,6 +24,7 @@ from webapp.identity import operations, queries
 from webapp.identity.access import Facts, Verb, demand, may
 from webapp.identity.models import Role, User
 from webapp.identity.queries import Member, Place
+from webapp.scheduling.queries import count_sponsored
 from webapp.store import db
 from webapp.store.paging import PageRequest
 from webapp.timetable import TimetableError, canonical_zone
@@ -154,7 +155,9 @@ def ask_remove_member(user_id: str) -> Response:
     """Say what removing somebody stops, and ask."""
     place = _shown_place()
     own = user_id == current_actor().user_id
-    return respond.page("settings/remove.html", member=_member(place, user_id), place=place, own=own)
+    member, user = _member(place, user_id), queries.user_by_id(db.session(), user_id)
+    stopping = count_sponsored(db.session(), user.id, network_pk=place.network_pk) if user else 0
+    return respond.page("settings/remove.html", member=member, place=place, own=own, stopping=stopping)
 
 
 @blueprint.post("/members/<user_id>/remove")
@@ -195,7 +198,9 @@ def create_user() -> Response:
 @access(SignedIn, verb=Verb.MANAGE_USERS)
 def ask_deactivate(user_id: str) -> Response:
     """Say what deactivating somebody stops, and ask."""
-    return respond.page("settings/deactivate.html", account=_anybody(user_id))
+    account = _anybody(user_id)
+    stopping = count_sponsored(db.session(), account.id)
+    return respond.page("settings/deactivate.html", account=account, stopping=stopping)
 
 
 @blueprint.post("/users/<user_id>/deactivate")

@@ -248,6 +248,15 @@ def tokens_of(
     return Page(rows, page.next_cursor)
 
 
+def token_of_node(session: Session, node_pk: int) -> TokenRow | None:
+    """The token that a node has now; None where it has none."""
+    newest = (
+        select(Token).where(Token.node_pk == node_pk, Token.revoked_at.is_(None)).order_by(Token.id.desc())
+    )
+    token = session.scalars(newest.limit(1)).one_or_none()
+    return None if token is None else token_row(token, None)
+
+
 def _user_page(session: Session, statement: Select[User], request: PageRequest) -> Page[User]:
     return newest_first(
         session, statement, User.created_at, User.id, request, lambda user: (user.created_at, user.id)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Select, select
+from sqlalchemy import ColumnElement, Select, and_, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError
@@ -14,7 +14,8 @@ from webapp.ids import is_public_id
 from webapp.mandates.lifecycle import MandateState
 from webapp.mandates.models import ENDS, RESTS, Mandate
 from webapp.mandates.policy import MandateFacts
-from webapp.store.counting import count_up_to
+from webapp.store.counting import count_each, count_up_to
+from webapp.store.given import json_text
 from webapp.store.paging import Page, PageRequest, newest_first
 
 EXPIRES_SOON = timedelta(days=14)
@@ -45,6 +46,33 @@ def load_facts(session: Session, mandate_pks: Collection[int]) -> dict[int, Mand
         return {}
     rows = session.execute(select(*_COLUMNS).where(Mandate.id.in_(mandate_pks)))
     return {row[0]: MandateFacts._make(row) for row in rows}
+
+
+def carries(
+    now: datetime,
+    *,
+    workload: ColumnElement[str],
+    subject_pk: ColumnElement[int],
+    network_pk: ColumnElement[int],
+    known_revision: ColumnElement[int | None],
+    policy: ColumnElement[str],
+) -> ColumnElement[bool]:
+    """Of a `Mandate` in a statement: that it is this workload's, and that `policy.refusal` says nothing at `now`.
+
+    Only one that has exactly this policy (its text as it is stored) and no limit; others are to be read.
+    """
+    return and_(
+        Mandate.workload == workload,
+        Mandate.subject_pk == subject_pk,
+        Mandate.network_pk == network_pk,
+        Mandate.revision == known_revision,
+        Mandate.state == MandateState.ACTIVE,
+        Mandate.confirmed_at.is_not(None),
+        or_(Mandate.expires_at.is_(None), Mandate.expires_at > now),
+        Mandate.max_runs.is_(None),
+        Mandate.max_tokens.is_(None),
+        json_text(Mandate.policy) == policy,
+    )
 
 
 def facts_of(mandate: Mandate) -> MandateFacts:
@@ -91,6 +119,17 @@ def list_mandates(
         statement = statement.where(Mandate.workload == wanted.workload)
     return newest_first(
         session, statement, Mandate.updated_at, Mandate.id, request, lambda row: (row.updated_at, row.id)
+    )
+
+
+def count_by_state(session: Session, networks: Collection[int]) -> dict[MandateState, int]:
+    """How many mandates are in each state, up to a bound (`AtLeast`); a state without any is left out."""
+    all_of_them = select(Mandate.id).where(Mandate.network_pk.in_(networks))
+    each = {state: all_of_them.where(Mandate.state == state) for state in MandateState}
+    return count_each(
+        session,
+        {state: one if state is MandateState.ACTIVE else one.where(RESTS) for state, one in each.items()},
+        most=1000,
     )
 
 

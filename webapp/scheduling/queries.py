@@ -719,7 +719,7 @@ def schedule_names(
 
 
 def count_sponsored(session: Session, user_pk: int, *, network_pk: int | None = None) -> int:
-    """How many active schedules act on a person's authority, in one network or everywhere; up to a bound (`AtLeast`)."""
+    """How many active schedules act on a person's authority, in one network or everywhere; bounded (`AtLeast`)."""
     own = select(Schedule.id).where(Schedule.sponsor_pk == user_pk, Schedule.status == ScheduleStatus.ACTIVE)
     if network_pk is not None:
         own = own.where(Schedule.network_pk == network_pk)
