@@ -102,6 +102,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     # reasons of runs and schedules (shown, not answered)
     "misfire_skipped": (409, "Missed while the worker was away, and skipped as the policy says."),
     "superseded": (409, "A newer run took its place in the queue."),
+    "run_cancelled": (409, "A person cancelled it while it waited: nothing was sent."),
     "blocker_timed_out": (409, "It held up the next slot for too long and was never heard from."),
     "schedule_paused": (409, "The schedule was paused before the work was taken up."),
     "schedule_stopped": (409, "The schedule stopped and needs attention."),

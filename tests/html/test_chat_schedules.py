@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from tests.factories import CSRF
 from tests.html.browsing import Browser, House
 from tests.html.test_chats import begin, work
 from webapp.errors import sentence_of
@@ -144,9 +145,29 @@ def test_a_run_of_ones_own_is_cancelled(house: House) -> None:
     browser.press(browser.get(own), f"{own}/run-now")
     with house.backstage(), reading() as session:
         run_id = session.scalars(select(Run.run_id)).one()
+    write_schedule(browser, chat, name="More papers")
+    second = browser.path
+    page = browser.press(browser.get(second), f"{second}/run-now")
+    assert "The chat is busy: its prompt comes next." in page
+    with house.backstage(), reading() as session:
+        waiting = session.scalars(select(Run.run_id).where(Run.run_id != run_id)).one()
+    page = browser.get(f"/runs/{waiting}")
+    assert "It waits for the turn that is at work in its chat." in page
+    admin = house.alice
+    assert not admin.offers(admin.get(f"/runs/{waiting}"), f"/runs/{waiting}/cancel"), (
+        "in a chat its owner decides"
+    )
+    assert admin.client.post(f"/runs/{waiting}/cancel", data={"csrf_token": CSRF}).status_code == 403
+    page = browser.press(page, f"/runs/{waiting}/cancel")
+    assert "The run is cancelled. Nothing of it was sent." in page
+    assert "run_cancelled" in page
+    page = browser.press(page, f"{second}/run-now")
+    assert "The chat is busy: its prompt comes next." in page, "the way to do it again is a run by hand"
     page = browser.press(browser.get(f"/runs/{run_id}"), f"/runs/{run_id}/cancel")
     assert "The turn is aborted" in page
     assert "turn_aborted" in page
+    assert browser.offers(page, f"{own}/run-now")
+    assert not browser.offers(page, f"/runs/{run_id}/retry")
 
 
 def test_an_admin_pauses_and_cancels_what_speaks_in_a_chat_of_others(house: House) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.factories import CSRF
 from tests.html.browsing import House, assert_fragments_occur
 from webapp.errors import ERRORS, sentence_of
 from webapp.html.ways import known_ways
@@ -92,6 +93,36 @@ def test_a_run_is_cancelled_and_tried_again_without_script(house: House) -> None
     assert "Put in again, attempt 2" in page
     with house.backstage() as stage:
         assert stage.tasks()[0].attempt == 2
+
+
+def test_a_run_that_waits_is_taken_back_before_anything_was_sent(house: House) -> None:
+    schedule, open_run = hourly_run(house, overlap_policy="queue_one")
+    with house.backstage() as stage:
+        stage.tick(hours=1)
+        waiting = stage.runs(schedule)[-1]
+    browser, address = house.alice, f"/runs/{waiting.run_id}"
+    page = browser.get(address)
+    assert "It waits for an earlier run to end." in page
+    assert not house.vera.offers(house.vera.get(address), f"{address}/cancel")
+    assert house.bob.client.post(f"{address}/cancel", data={"csrf_token": CSRF}).status_code == 403
+    assert house.charlie.client.post(f"{address}/cancel", data={"csrf_token": CSRF}).status_code == 404
+    again = browser.press(page, f"{address}/cancel")
+    assert "The run is cancelled. Nothing of it was sent." in again
+    assert "A person cancelled it while it waited: nothing was sent." in again
+    browser.press(page, f"{address}/cancel")
+    assert browser.status == 200, "once more is harmless"
+    with house.backstage() as stage:
+        stage.tick(hours=1)
+        third = stage.runs(schedule)[-1]
+        page_before = f"/runs/{third.run_id}"
+    page = browser.get(page_before)
+    with house.backstage() as stage:
+        stage.serve()
+    assert "is cancelled. A node that works on it" in browser.press(page, f"{page_before}/cancel"), (
+        "sent meanwhile"
+    )
+    late = browser.client.post(f"/runs/{open_run.run_id}/cancel", data={"csrf_token": CSRF})
+    assert late.status_code == 409
 
 
 def test_a_refused_attempt_says_why_and_what_to_do_on_the_page_itself(house: House) -> None:

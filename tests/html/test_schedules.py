@@ -181,6 +181,16 @@ def test_the_history_says_what_became_of_each_slot(house: House) -> None:
     assert 'aria-current="true"' in only
     assert "No run is like this." in house.alice.get(address(schedule, "?status=expired"))
     house.alice.get(address(schedule, "?status=well"), status=400)
+    assert page.count('class="took"') == 1, "of those that worked"
+    with house.backstage() as stage:
+        stage.edit(schedule, task="Sweep it, gently.")
+        stage.edit(schedule, schedule={"type": "daily", "time": "07:00"}, name="Morning sweep")
+    page = house.alice.get(address(schedule))
+    assert f'<a href="/runs/{done.run_id}#h-changed">1</a>' in page
+    assert "changed since" in page
+    story = house.alice.get(f"/runs/{done.run_id}")
+    assert "It ran with revision 1; now it is revision 3." in story
+    assert re.search(r'id="h-changed".*?>3</.*?name, timetable.*?>2</.*?text', story, re.DOTALL)
 
 
 def test_a_catch_up_says_what_it_stands_for(house: House) -> None:

@@ -48,6 +48,7 @@ _DONE: Final = {
     "schedule.proposed": "proposed",
     "schedule.run_now": "run by hand",
     "schedule.run_now_refused": "refused to run by hand",
+    "schedule.cancel_run": "had a run that waited cancelled",
     "schedule.resume_refused": "refused to resume",
     "schedule.next_change": "had its next slot skipped, moved or put back",
     "schedule.zone_data": "recomputed with newer zone data",

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from flask import Blueprint, Response, g
 from sqlalchemy.orm import Session
 
+from webapp.audit.queries import AuditFilter, list_entries
 from webapp.chat.operations import abort_turn
 from webapp.errors import AppError, sentence_of
 from webapp.html import run_story
-from webapp.html.privacy import aim, called
+from webapp.html.privacy import aim, called, facts_of, is_chat
 from webapp.html.respond import flash, page, redirect_to
-from webapp.html.viewing import address, asked, asked_choice, reached_networks, shown_networks
+from webapp.html.viewing import (
+    address,
+    asked,
+    asked_choice,
+    new_form_key,
+    reached_networks,
+    shown_networks,
+)
 from webapp.html.ways import way_out
-from webapp.identity.access import Actor, Facts, Verb, may
+from webapp.identity.access import Actor, Verb, may
 from webapp.nodes.lifecycle import OPEN as OPEN_TASK
 from webapp.nodes.lifecycle import RETRYABLE as RETRYABLE_TASK
 from webapp.nodes.models import Task
 from webapp.nodes.queries import find_task, task_events
 from webapp.scheduling import queries
-from webapp.scheduling.lifecycle import OPEN, RunStatus, Trigger
+from webapp.scheduling.lifecycle import OPEN, RunStatus, ScheduleStatus, Trigger
 from webapp.scheduling.models import Run, Schedule
+from webapp.scheduling.waiting import cancel_waiting
 from webapp.store import db
 from webapp.store.paging import PageRequest
 from webapp.targets import node as node_target
@@ -36,6 +45,16 @@ blueprint = Blueprint("run_pages", __name__, url_prefix="/runs")
 
 _MAX_CHOICES: Final = 300
 _BLOCKED_SHOWN: Final = 5
+_ENTRIES_READ: Final = 50
+_AMISS: Final = (RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.EXPIRED, RunStatus.SKIPPED)
+_RUNNABLE: Final = (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED, ScheduleStatus.NEEDS_ATTENTION)
+_FIELD_WORDS: Final = {
+    "schedule": "timetable",
+    "timezone": "time zone",
+    "task": "text",
+    "prompt": "text",
+    "target_node_id": "node",
+}
 Steer = Callable[..., object]
 
 
@@ -43,7 +62,8 @@ Steer = Callable[..., object]
 class RunRow:
     """A run in a table: late and took are None where the run knows no such thing; `took` of an open one so far.
 
-    `aim` is what it is aimed at, by name.
+    `aim` is what it is aimed at, by name. In a history also: `share` of the longest there in percent, `way` out of
+    its reason (on the newest with that reason), whether what it ran with `changed` since.
     """
 
     run: Run
@@ -52,6 +72,26 @@ class RunRow:
     took: timedelta | None
     words: str | None
     aim: str
+    share: float | None = None
+    way: str | None = None
+    changed: bool = False
+
+
+def history_rows(runs: Iterable[Run], *, now: datetime) -> list[RunRow]:
+    """Runs of one schedule (loaded), newest first, as its history shows them."""
+    rows = run_rows(runs, now=now)
+    longest = max((row.took for row in rows if row.took), default=None)
+    still_open = {row.run.run_id for row in rows if row.run.status in OPEN}
+    said: set[str | None] = {None}
+    found = []
+    for row in rows:
+        code, blocker = row.run.error_code, row.run.blocked_by
+        in_question = code not in said and (blocker is None or blocker in still_open)
+        way = way_out(code) if in_question else None
+        said.add(code)
+        share = None if row.took is None or longest is None else round(100 * (row.took / longest), 1)
+        found.append(replace(row, share=share, way=way, changed=queries.changed_since(row.run)))
+    return found
 
 
 def run_rows(runs: Iterable[Run], *, now: datetime) -> list[RunRow]:
@@ -145,6 +185,8 @@ def leave_action(run_id: str) -> Response:
 def cancel_run(run_id: str) -> Response:
     """End an open run; a node at work on it is told to stop, a turn ends at its next step."""
     run = queries.find_run(db.session(), reached_networks(), run_id)
+    if run.turn_id is None and run.task_id is None:
+        return _cancel_waiting(run_id)
     if run.turn_id is not None:
         return _steer(
             run_id, abort_turn, "The turn is aborted, or ends at its next step; the run ends with it."
@@ -152,6 +194,22 @@ def cancel_run(run_id: str) -> Response:
     return _steer(
         run_id, node_target.cancel, "The run is cancelled. A node that works on it is told to stop."
     )
+
+
+def _cancel_waiting(run_id: str) -> Response:
+    """End a run of which nothing was sent; one that was sent meanwhile is steered as such."""
+    try:
+        run = cancel_waiting(current_actor(), run_id, now=g.now)
+    except AppError as refusal:
+        if refusal.status != 409:
+            raise
+        db.session.remove()
+        return _show(run_id, refusal)
+    if run.turn_id is not None or run.task_id is not None:
+        db.session.remove()
+        return cancel_run(run_id)
+    flash("The run is cancelled. Nothing of it was sent.")
+    return redirect_to(f"/runs/{run_id}")
 
 
 @blueprint.post("/<run_id>/retry")
@@ -210,10 +268,39 @@ def _detail_context(run_id: str) -> dict[str, Any]:
         "late": run_story.lateness(run),
         "way": _way_out_of(session, run),
         "changed": queries.changed_since(run),
+        "changes": _changes_since(session, run),
         "blocked": queries.runs_blocked_by(session, run, limit=_BLOCKED_SHOWN) if run.status in OPEN else (),
+        "run_key": new_form_key(),
         "now": now,
         **_allowed(current_actor(), run, task),
     }
+
+
+@dataclass(frozen=True)
+class ChangeSince:
+    """An edit of a schedule since a run began: what of it was changed, in words."""
+
+    at: datetime
+    actor: str
+    revision: int
+    what: str
+
+
+def _changes_since(session: Session, run: Run) -> list[ChangeSince]:
+    """The edits of its schedule since a run, newest first; of the latest entries of the audit."""
+    if run.schedule.revision == run.schedule_revision:
+        return []
+    wanted = AuditFilter(subject_id=run.schedule.schedule_id)
+    entries = list_entries(session, run.network_pk, wanted, PageRequest(_ENTRIES_READ)).rows
+    return [
+        ChangeSince(entry.at, entry.actor, entry.detail["revision"], _changed_words(entry.detail["changed"]))
+        for entry in entries
+        if entry.verb == "schedule.edit" and entry.detail["revision"] > run.schedule_revision
+    ]
+
+
+def _changed_words(fields: Iterable[str]) -> str:
+    return ", ".join(_FIELD_WORDS.get(field, field.replace("_", " ")) for field in fields)
 
 
 def _way_out_of(session: Session, run: Run) -> str | None:
@@ -226,15 +313,23 @@ def _way_out_of(session: Session, run: Run) -> str | None:
 
 def _allowed(actor: Actor, run: Run, task: Task | None) -> dict[str, bool]:
     """Which buttons the viewer may press; what else stands against it is said when it is pressed."""
-    steers = may(actor, Verb.STEER_TASK, Facts(network_pk=run.network_pk, sponsor_pk=run.schedule.sponsor_pk))
-    if run.turn_id is not None:
+    facts = facts_of(run.schedule)
+    steers = may(actor, Verb.STEER_TASK, facts)
+    owns = actor.user_pk == run.schedule.sponsor_pk
+    if is_chat(run):
+        # A prompt is not sent again under the same run: the schedule is run by hand.
+        again = run.status in _AMISS and run.schedule.status in _RUNNABLE
         return {
-            "may_cancel": run.status in OPEN and actor.user_pk == run.schedule.sponsor_pk,
+            "may_cancel": run.status in OPEN and owns and may(actor, Verb.USE_CHAT, facts),
             "may_retry": False,
+            "may_run_again": again and may(actor, Verb.RUN_SCHEDULE, facts),
         }
+    waits = run.status in OPEN and run.task_id is None
     return {
-        "may_cancel": steers and run.status in OPEN and task is not None and task.status in OPEN_TASK,
+        "may_cancel": steers
+        and (waits or (run.status in OPEN and task is not None and task.status in OPEN_TASK)),
         "may_retry": steers and task is not None and task.status in RETRYABLE_TASK,
+        "may_run_again": False,
     }
 
 

@@ -15,6 +15,7 @@ from webapp.html.respond import flash, form_refused, page, redirect_to
 from webapp.html.viewing import reached_networks
 from webapp.identity.access import Verb
 from webapp.scheduling import bulk, queries
+from webapp.scheduling.calendar import Planned, planned_slots
 from webapp.scheduling.fields import BulkRequest, PauseRequest
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.outlook import Act, Effect, foresee
@@ -34,6 +35,12 @@ class Line(NamedTuple):
 
     schedule: Schedule | None
     effect: Effect
+
+    @property
+    def ahead(self) -> Planned | None:
+        """The slot that it has ahead now."""
+        planned = planned_slots(self.schedule, limit=1, now=g.now) if self.schedule is not None else []
+        return planned[0] if planned else None
 
 
 @blueprint.get("/bulk")

@@ -18,7 +18,7 @@ from webapp.html.heat import draw_month, draw_year
 from webapp.html.mandates import row_of_workload
 from webapp.html.privacy import facts_of, is_chat
 from webapp.html.respond import flash, form_refused, page, redirect_to, wanted_region
-from webapp.html.runs import run_rows
+from webapp.html.runs import history_rows
 from webapp.html.schedule_preview import check_lines, zones_shown
 from webapp.html.schedule_story import Reason, policy_facts, reason_of, says
 from webapp.html.viewing import (
@@ -229,7 +229,7 @@ def _history(session: Session, schedule: Schedule) -> dict[str, Any]:
     counts = queries.count_runs_by_status(session, schedule.id)
     following = found.next_cursor
     return {
-        "rows": run_rows(found.rows, now=g.now),
+        "rows": history_rows(found.rows, now=g.now),
         "counts": counts.by_status,
         "total": counts.total,
         "only": status,

@@ -52,6 +52,7 @@ _WAYS: Final = {
     "task_failed": "See what the node answered, mend the cause, then retry.",
     "task_expired": "See whether the node runs, then retry.",
     "task_timed_out": "See what the node does, then retry or raise the limit.",
+    "run_cancelled": "Run the schedule now, if it is wanted after all.",
     "task_cancelled": "Retry it if it is wanted after all.",
     "task_already_final": "Nothing is left to cancel; retry it if it should be done once more.",
     "task_not_retryable": "Only what failed, expired or was cancelled can be done once more.",
