@@ -55,7 +55,9 @@ def test_the_next_one_is_moved_by_the_schedules_clock_and_that_is_taken_back(hou
     page = browser.press(ask, address(schedule, "/move-next"), to="2026-12-01T06:00")
     assert "Moved. It rings Tue 1 Dec, 06:00 Berlin instead of Mon 30 Nov, 23:00 Berlin." in page
     assert "Moved by a person: this one alone" in page
-    assert "falls due" in page
+    assert "is moved to <time" in page, "the day that it leaves"
+    assert "moved here from <time" in page, "and the day on which it falls due"
+    assert "1 moved" in page
     change = standing(house, schedule).next_change
     assert change is not None
     assert change["to"] == "2026-12-01T05:00:00.000Z"

@@ -153,13 +153,24 @@ def test_the_month_ahead_ends_with_the_schedule(stage: Stage) -> None:
     assert month_ahead(stage.schedule(paused), now=now) == []
 
 
-def test_a_changed_slot_is_shown_at_its_own_day_and_a_skipped_one_is_not_counted(stage: Stage) -> None:
+def test_a_moved_slot_counts_where_it_falls_due_and_a_skipped_one_not_at_all(stage: Stage) -> None:
     now = stage.clock.now()
     moved, skipped = stage.create(), stage.create(max_runs=3)
     move(stage, moved, stage.at(9, 30))
     skip(stage, skipped)
     today = month_ahead(stage.schedule(moved), now=now)[0]
-    assert (today.count, today.change is not None) == (15, True)
+    assert (today.count, today.first) == (15, stage.at(9, 30))
+    assert today.change == today.arrives is not None
+    daily = stage.create(schedule={"type": "daily", "time": "09:00"}, max_runs=2)
+    tomorrow = stage.at(0) + timedelta(days=1)
+    move(stage, daily, tomorrow + timedelta(hours=6))
+    ahead = month_ahead(stage.schedule(daily), now=now)[:4]
+    assert [day.count for day in ahead] == [0, 2, 0, 0]
+    assert [(day.change is not None, day.arrives is not None) for day in ahead[:2]] == [
+        (True, False),
+        (False, True),
+    ]
+    assert (ahead[1].first, ahead[1].last) == (tomorrow + timedelta(hours=6), tomorrow + timedelta(hours=9))
     assert month_ahead(stage.schedule(skipped), now=now)[0].count == 3
     planned = planned_slots(stage.schedule(moved), limit=2, now=now)
     assert [(one.slot, one.falls_due_at) for one in planned] == [

@@ -173,7 +173,7 @@ def _any(month: MonthBehind) -> bool:
 
 @dataclass(frozen=True)
 class DayCell:
-    """One day of the month ahead. `mark`: none, pin, count, skip or move."""
+    """One day of the month ahead. `mark`: none, pin, count, move (a moved slot), or skip (none runs)."""
 
     x: int
     y: int
@@ -184,13 +184,17 @@ class DayCell:
 
 @dataclass(frozen=True)
 class DayLine:
-    """One line of the table twin: a day on which something is planned, or a slot is skipped."""
+    """One line of the table twin: a day on which something is planned, or a slot is skipped or moved away.
+
+    `change`: what a person changed of a slot of this day; `arrives`: a moved slot falls due on this day.
+    """
 
     day: date
     count: int
     first: datetime | None
     last: datetime | None
     change: NextChange | None
+    arrives: NextChange | None
 
 
 @dataclass(frozen=True)
@@ -201,6 +205,7 @@ class Month:
     cells: list[DayCell]
     lines: list[DayLine]
     summary: str
+    change: NextChange | None = None
 
 
 def draw_month(days: Sequence[DayAhead]) -> Month | None:
@@ -214,19 +219,19 @@ def draw_month(days: Sequence[DayAhead]) -> Month | None:
         word = f"{day.day.day} {day.day:%b}" if named else str(day.day.day)
         cells.append(DayCell(place % 7 * _CELL, _HEAD + place // 7 * _ROW, word, day.count, _mark(day)))
     planned = sum(day.count for day in days)
-    changes = [day.change for day in days if day.change is not None]
-    said = "".join(", 1 skipped" if change.kind is ChangeKind.SKIP else ", 1 moved" for change in changes)
+    change = next((found for day in days if (found := day.change or day.arrives) is not None), None)
+    said = "" if change is None else ", 1 skipped" if change.kind is ChangeKind.SKIP else ", 1 moved"
     lines = [
-        DayLine(day.day, day.count, day.first, day.last, day.change)
+        DayLine(day.day, day.count, day.first, day.last, day.change, day.arrives)
         for day in days
         if day.count or day.change is not None
     ]
-    return Month(cells[-1].y + _ROW, cells, lines, f"{number(planned)} planned{said}")
+    return Month(cells[-1].y + _ROW, cells, lines, f"{number(planned)} planned{said}", change)
 
 
 def _mark(day: DayAhead) -> str:
     if day.count > 1:
         return "count"
-    if day.change is not None:
-        return day.change.kind.value
-    return "pin" if day.count else "none"
+    if day.count:
+        return "pin" if day.arrives is None else "move"
+    return "none" if day.change is None else "skip"

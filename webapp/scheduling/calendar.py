@@ -14,7 +14,7 @@ from webapp.scheduling import steps
 from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus
 from webapp.scheduling.models import DailyCount, Run, Schedule
 from webapp.scheduling.next_change import ChangeKind, NextChange, change_of
-from webapp.timetable import day_begins, local_day, offsets_between
+from webapp.timetable import Plan, day_begins, local_day, offsets_between
 
 YEAR_DAYS = 365
 MONTH_DAYS = 31
@@ -98,9 +98,10 @@ def _day_number(timezone: str, begins: datetime, ends: datetime) -> ColumnElemen
 
 @dataclass(frozen=True)
 class DayAhead:
-    """The slots of one day: how many will fire, the first and the last of the day. Instants UTC.
+    """What falls due on one day: how many will fire, the first and the last of the day. Instants UTC.
 
-    `change`: one of them is skipped (and not counted) or falls due at another time; it stands at its own day.
+    `change`: a slot of this day is skipped, or falls due at another time; it is not counted here. `arrives`: a moved
+    slot falls due on this day, maybe its own, and is counted.
     """
 
     day: date
@@ -108,6 +109,7 @@ class DayAhead:
     first: datetime | None = None
     last: datetime | None = None
     change: NextChange | None = None
+    arrives: NextChange | None = None
 
 
 def month_ahead(schedule: Schedule, *, days: int = MONTH_DAYS, now: datetime) -> list[DayAhead]:
@@ -122,23 +124,37 @@ def month_ahead(schedule: Schedule, *, days: int = MONTH_DAYS, now: datetime) ->
     for day in (today + timedelta(days=number) for number in range(days)):
         begins = day_begins(schedule.timezone, day)
         ends = day_begins(schedule.timezone, day + timedelta(days=1)) - _JUST
-        span = plan.span(max(begins, slot) - _JUST, ends) if slot <= ends else None
-        of_day = change if change is not None and begins <= change.slot <= ends else None
-        if span is None or not span.count:
-            found.append(DayAhead(day))
-            continue
-        skipped = of_day is not None and of_day.kind is ChangeKind.SKIP
-        count = span.count - skipped
-        last = span.newest
-        if left is not None and count > left:
-            # The limit ends inside this day, or before it.
-            count = left
-            shown = plan.newest(max(begins, slot) - _JUST, ends, span.count)[: count + skipped]
-            last = shown[-1] if shown else None
-        if left is not None:
-            left -= count
-        found.append(DayAhead(day, count, span.oldest if last else None, last, of_day))
+        found.append(_day_ahead(day, begins, ends, plan, slot, change, left))
+        left = None if left is None else left - found[-1].count
     return found
+
+
+def _day_ahead(
+    day: date,
+    begins: datetime,
+    ends: datetime,
+    plan: Plan,
+    slot: datetime,
+    change: NextChange | None,
+    left: int | None,
+) -> DayAhead:
+    """One day from `begins` to `ends`; `slot` is the next one of all, `left` how many may run from this day on."""
+    of_day = change if change is not None and begins <= change.slot <= ends else None
+    # The changed slot is the next one: nothing of its day lies before it.
+    after = of_day.slot if of_day is not None else max(begins, slot) - _JUST
+    span = plan.span(after, ends)
+    moved_to = change.to if change is not None else None
+    here = moved_to if moved_to is not None and begins <= moved_to <= ends else None
+    count, last = span.count + (here is not None), span.newest
+    if left is not None and count > left:
+        # The limit ends inside this day, or before it. A moved slot comes before all that follow it.
+        count = max(0, left)
+        shown = plan.newest(after, ends, span.count)[: max(0, count - (here is not None))]
+        last = shown[-1] if shown else None
+    if not count:
+        return DayAhead(day, change=of_day)
+    first = here if here is not None else span.oldest
+    return DayAhead(day, count, first, last or here, of_day, change if here is not None else None)
 
 
 @dataclass(frozen=True)
