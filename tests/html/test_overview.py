@@ -15,6 +15,7 @@ from webapp.identity.operations import remove_member
 from webapp.nodes.lifecycle import NodeStatus, TaskStatus
 from webapp.scheduling import maintenance
 from webapp.scheduling.lifecycle import ScheduleStatus
+from webapp.scheduling.next_change import ChangeKind, NextChange
 from webapp.targets import node as bridge
 from webapp.timetable import Plan, parse_timetable
 
@@ -299,6 +300,23 @@ def test_what_is_due_already_rings_once_and_now() -> None:
     day = stave.draw([overdue], now=NOW, zone="UTC")
     assert day.count == 25
     assert (day.lanes[0].marks[0].x, day.lanes[0].marks[0].count) == (0.0, 1)
+
+
+def test_a_moved_slot_is_drawn_where_it_falls_due_and_a_skipped_one_not_at_all() -> None:
+    daily: dict[str, object] = {"type": "daily", "time": "09:00"}
+    slot, to = NOW.replace(hour=9, minute=0), NOW.replace(hour=21, minute=30)
+    moved = ringing(daily, change=NextChange(ChangeKind.MOVE, slot, to))
+    (lane,) = stave.draw([moved], now=NOW, zone="UTC").lanes
+    assert [mark.at for mark in lane.marks] == [to]
+    assert lane.first_at == to
+    assert moved.is_moved_to(to)
+    skipped = ringing(daily, change=NextChange(ChangeKind.SKIP, slot))
+    assert stave.draw([skipped], now=NOW + timedelta(minutes=5), zone="UTC").count == 0
+    hourly: dict[str, object] = {"type": "interval", "every_seconds": 600}
+    first = ringing(hourly).next_run_at
+    later = ringing(hourly, change=NextChange(ChangeKind.MOVE, first, first + timedelta(minutes=5)))
+    plain = stave.draw([ringing(hourly)], now=NOW, zone="UTC")
+    assert stave.draw([later], now=NOW, zone="UTC").count == plain.count
 
 
 def test_the_last_runs_of_a_schedule_are_all_that_is_drawn() -> None:

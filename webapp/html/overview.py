@@ -23,6 +23,7 @@ from webapp.scheduling import queries
 from webapp.scheduling.fields import MAX_IN_BULK
 from webapp.scheduling.lifecycle import RunStatus, WaitReason
 from webapp.scheduling.models import Run, Schedule
+from webapp.scheduling.next_change import change_of
 from webapp.scheduling.outlook import Act
 from webapp.store import db
 from webapp.store.counting import AtLeast
@@ -246,6 +247,7 @@ class Overview:
                 plan,
                 schedule.due.next_run_at,
                 _left(schedule),
+                change_of(schedule.next_change, schedule.due.next_run_at),
             )
             for schedule in self._coming
             if schedule.due.next_run_at is not None and (plan := queries.plan_for(schedule)) is not None

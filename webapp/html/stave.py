@@ -13,6 +13,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from webapp.html.filters import plural, wall
+from webapp.scheduling.next_change import NextChange
 from webapp.timetable import Plan
 
 DAY: Final = timedelta(hours=24)
@@ -32,7 +33,10 @@ _Rhythms = dict[tuple[Plan, datetime], list[int]]
 
 @dataclass(frozen=True)
 class Ringing:
-    """A schedule that rings within the day. `lane` groups what shares a target; `left`: runs until max_runs."""
+    """A schedule that rings within the day. `lane` groups what shares a target; `left`: runs until max_runs.
+
+    `change`: its next slot is skipped, or falls due at another time, where it is drawn.
+    """
 
     name: str
     schedule_id: str
@@ -40,6 +44,12 @@ class Ringing:
     plan: Plan
     next_run_at: datetime
     left: int | None = None
+    change: NextChange | None = None
+
+    def is_moved_to(self, minute: datetime) -> bool:
+        """Whether what rings in this minute is the slot that a person moved there."""
+        to = self.change.to if self.change is not None else None
+        return to is not None and to.replace(second=0, microsecond=0) == minute
 
 
 _Minutes = dict[datetime, list[Ringing]]
@@ -176,40 +186,68 @@ def _mark(lane: Lane, minutes: Mapping[datetime, list[Ringing]], now: datetime) 
             lane.largest, lane.largest_at = count, at
 
 
+@dataclass(frozen=True)
+class _Ahead:
+    """What of a schedule lies in the day: `single` rings beside the plan (due already, or moved), then its slots."""
+
+    single: datetime | None
+    after: datetime
+    first: datetime
+    slots: int
+
+    @property
+    def count(self) -> int:
+        return self.slots + (self.single is not None)
+
+
+def _ahead(schedule: Ringing, now: datetime) -> _Ahead | None:
+    """The part of a schedule in the day from `now`; None where nothing of it rings."""
+    until, change = now + DAY, schedule.change
+    single = None
+    if change is not None:
+        after = max(now, change.slot)
+        if change.to is not None and change.to <= until:
+            single = max(now, change.to)
+    else:
+        single = now if schedule.next_run_at <= now else None
+        after = now if single else schedule.next_run_at - _MILLISECOND
+    span = schedule.plan.span(after, until)
+    first = single or span.oldest
+    return None if first is None else _Ahead(single, after, first, span.count)
+
+
 def _expand(schedule: Ringing, lane: Lane, now: datetime, rhythms: _Rhythms) -> list[datetime]:
     """Count a schedule into its lane; returns the slots that get pins, none for a rhythm."""
-    until = now + DAY
-    due = schedule.next_run_at <= now
-    after = now if due else schedule.next_run_at - _MILLISECOND
-    ahead = schedule.plan.span(after, until).count if after < until else 0
-    count = ahead + due
-    if schedule.left is not None:
-        count = min(count, schedule.left)
+    ahead = _ahead(schedule, now)
+    if ahead is None:
+        return []
+    count = ahead.count if schedule.left is None else min(ahead.count, schedule.left)
     if count <= 0:
         return []
-    first = max(now, schedule.next_run_at)
-    if lane.first_at is None or first < lane.first_at:
-        lane.first_at, lane.first_name = first, schedule.name
+    if lane.first_at is None or ahead.first < lane.first_at:
+        lane.first_at, lane.first_name = ahead.first, schedule.name
     lane.count += count
-    if ahead > _MOST_PINS:
-        lane.rings.append(Ring(first, lane.key, (schedule,), count, rhythm=True))
-        _tick(schedule, lane, count, now, rhythms)
+    if ahead.slots > _MOST_PINS:
+        lane.rings.append(Ring(ahead.first, lane.key, (schedule,), count, rhythm=True))
+        _tick(schedule, ahead, lane, count, now, rhythms)
         return []
-    slots = ([now] if due else []) + schedule.plan.newest(after, until, _MOST_PINS)
+    slots = ([ahead.single] if ahead.single else []) + schedule.plan.newest(
+        ahead.after, now + DAY, _MOST_PINS
+    )
     for slot in slots[:count]:
         lane.quarters[_quarter(slot, now)] += 1
     return slots[:count]
 
 
-def _tick(schedule: Ringing, lane: Lane, count: int, now: datetime, rhythms: _Rhythms) -> None:
+def _tick(schedule: Ringing, ahead: _Ahead, lane: Lane, count: int, now: datetime, rhythms: _Rhythms) -> None:
     """Count a rhythm into the quarters of its lane; the quarters that have any are ticked."""
-    due = schedule.next_run_at <= now
-    begin = now if due else schedule.next_run_at - _MILLISECOND
+    begin = ahead.after
     if (schedule.plan, begin) not in rhythms:
         rhythms[schedule.plan, begin] = _by_quarter(schedule.plan, begin, now)
+    single = None if ahead.single is None else _quarter(ahead.single, now)
     left = count
     for index, slots in enumerate(rhythms[schedule.plan, begin]):
-        rings = min(left, slots + (due if index == 0 else 0))
+        rings = min(left, slots + (index == single))
         if rings:
             left -= rings
             lane.quarters[index] += rings
