@@ -1,6 +1,6 @@
 /* How fresh the page is, in words. Regions also ask by themselves, so a cut delays news but loses none. */
 (() => {
-  const AGAIN = 2000;
+  const AGAIN = 1500;
   const AGAIN_WHEN_FULL = 15000;
   const FORGIVEN = 1500;
   const all = (selector) => document.querySelectorAll(selector);
@@ -56,7 +56,7 @@
   document.addEventListener("htmx:sse:after:connection", ({ detail: { connection } }) => {
     const full = connection.status === 204;
     connection.config.reconnectDelay = full ? AGAIN_WHEN_FULL : 500;
-    connection.config.reconnectMaxDelay = full ? AGAIN_WHEN_FULL : 2500;
+    connection.config.reconnectMaxDelay = full ? AGAIN_WHEN_FULL : 1500;
     if (full) show("slow", Date.now());
     else stands();
   });

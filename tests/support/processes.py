@@ -196,9 +196,10 @@ def forked_web(
     clock: FileClock | None = None,
     *,
     environment: Mapping[str, str] | None = None,
+    port: int | None = None,
 ) -> Iterator[ForkedWeb]:
     """`python app.py --no-worker`, forked from a herd, until the block ends; it must leave with status 0."""
-    port = free_port()
+    port = port or free_port()
     pid = running.start_program(
         clock,
         "app.py",
