@@ -230,13 +230,17 @@ def find_approval(session: Session, actor: Actor, approval_id: str) -> ApprovalV
 
 def count_pending(session: Session, actor: Actor) -> int:
     """How many approvals wait for this person; for the navigation."""
-    statement = (
-        select(func.count())
-        .select_from(Approval)
+    pending = pending_of(list(actor.networks), actor.user_pk).subquery()
+    return session.scalar(select(func.count()).select_from(pending)) or 0
+
+
+def pending_of(network_pks: Any, owner_pk: Any) -> Select[int]:
+    """The keys of the approvals that wait for this person; the values may be bound later."""
+    return (
+        select(Approval.id)
         .join(Chat, Chat.id == Approval.chat_pk)
-        .where(Approval.network_pk.in_(list(actor.networks)), STILL_PENDING, Chat.owner_pk == actor.user_pk)
+        .where(Approval.network_pk.in_(network_pks), STILL_PENDING, Chat.owner_pk == owner_pk)
     )
-    return session.scalar(statement) or 0
 
 
 def soonest_deadline(session: Session, actor: Actor) -> datetime | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from webapp.errors import AppError
@@ -25,13 +25,14 @@ class StoredEvent:
     data: dict[str, Any]
 
 
+_LAST_NUMBERS = select(EventCounter.network_pk, EventCounter.seq).where(
+    EventCounter.network_pk.in_(bindparam("networks", expanding=True))
+)
+
+
 def last_numbers(session: Session, network_pks: Collection[int]) -> dict[int, int]:
     """The number of the last event of each of these networks; 0 for one that has none yet."""
-    found = session.execute(
-        select(EventCounter.network_pk, EventCounter.seq).where(
-            EventCounter.network_pk.in_(list(network_pks))
-        )
-    )
+    found = session.execute(_LAST_NUMBERS, {"networks": list(network_pks)})
     return {**dict.fromkeys(network_pks, 0), **dict(found.all())}
 
 

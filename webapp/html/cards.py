@@ -20,7 +20,7 @@ from webapp.identity.access import Actor, Verb, may
 from webapp.mandates.models import Mandate
 from webapp.mandates.queries import expiring
 from webapp.nodes.lifecycle import NodeStatus
-from webapp.nodes.queries import NodeView, count_silent_holders
+from webapp.nodes.queries import NodeView
 from webapp.scheduling.lifecycle import ScheduleStatus
 from webapp.scheduling.models import Schedule
 from webapp.scheduling.policy import SKIPS_BEFORE_ALERT
@@ -31,13 +31,13 @@ from webapp.scheduling.queries import (
     proposals_to,
     schedules_by_id,
 )
-from webapp.store.counting import AtLeast
 
 # More of one kind than these share one card.
 MOST_ALIKE: Final = 5
 # More cards than these are counted, not shown.
 MOST_SHOWN: Final = 30
 _MOST_READ: Final = 300
+MOST_GROUPED: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -83,26 +83,10 @@ _KINDS: Final = {
 _OTHER: Final = _Kind("warn", "attention", "Needs a look", "")
 
 
-def count_needs(
-    session: Session, networks: Collection[int], actor: Actor, *, approvals: int, now: datetime
-) -> int:
-    """How many things need the viewer, with those `approvals` that wait: as many as the overview has cards."""
-    proposals = len(proposals_to(session, networks, actor.user_pk, limit=MOST_ALIKE + 1))
-    ending = len(_ending(session, networks, actor, now))
-    silent = count_silent_holders(session, networks, most=MOST_ALIKE, now=now)
-    return (
-        len(_groups(session, networks))
-        + (1 if isinstance(silent, AtLeast) else silent)
-        + (proposals if proposals <= MOST_ALIKE else 1)
-        + bool(approvals)
-        + (ending if ending <= MOST_ALIKE else 1)
-    )
-
-
 def _groups(session: Session, networks: Collection[int]) -> dict[Hashable, list[int]]:
     """The keys of the open cards by what shares one card, newest first."""
     groups: dict[Hashable, list[int]] = {}
-    for pk, kind, code, target_id in open_card_keys(session, networks):
+    for pk, kind, code, target_id in open_card_keys(session, networks, limit=MOST_GROUPED):
         groups.setdefault(_group(pk, kind, code, target_id), []).append(pk)
     return groups
 

@@ -266,12 +266,12 @@ def attributes(values: Mapping[str, Any]) -> Markup:
     ``True`` prints the bare name, ``None`` and ``False`` print nothing. Names come from templates, never from
     a request.
     """
-    parts = (
-        Markup(" {}").format(name) if value is True else Markup(' {}="{}"').format(name, escape(value))
+    parts = [
+        f" {escape(name)}" if value is True else f' {escape(name)}="{escape(value)}"'
         for name, value in values.items()
         if value is not None and value is not False
-    )
-    return Markup("").join(parts)
+    ]
+    return Markup("".join(parts))  # noqa: S704 - each part was escaped above
 
 
 def is_before(instant: datetime, other: datetime) -> bool:

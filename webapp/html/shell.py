@@ -8,11 +8,10 @@ from flask import Blueprint, Flask, current_app, g, request
 from flask.typing import ResponseReturnValue
 from jinja2 import StrictUndefined
 
-from webapp.chat.queries import count_pending
 from webapp.errors import AppError
 from webapp.events.queries import last_numbers
 from webapp.html import assets, filters, privacy, respond
-from webapp.html.cards import count_needs
+from webapp.html.frame_counts import FrameCounts, frame_counts
 from webapp.html.respond import NetworkChoice, Shell, WorkerPulse
 from webapp.identity import operations
 from webapp.identity.access import Facts, Verb, may
@@ -101,24 +100,21 @@ def current_shell() -> Shell:
     if person is None:
         return Shell(csrf_token=sessions.form_token(), viewer_zone=viewer_zone())
     place = viewer_place()
-    approvals = count_pending(db.session(), person.actor)
+    networks = [place.network_pk] if place else []
+    counts = frame_counts(db.session(), person.actor, networks, now=g.now)
     return Shell(
         user_name=person.actor.name,
         network_id=place.network_id if place else None,
         network_name=place.name if place else None,
         networks=_choices(person, place),
-        worker=_worker_pulse(),
+        worker=_worker_pulse(counts),
         viewer_zone=viewer_zone(),
         now=g.now,
         csrf_token=sessions.form_token(),
         zone_data_version=ZONE_DATA_VERSION,
         events_seen=g.get("events_seen"),
-        attention_count=count_needs(
-            db.session(), [place.network_pk], person.actor, approvals=approvals, now=g.now
-        )
-        if place
-        else 0,
-        approvals_count=approvals,
+        attention_count=counts.needs,
+        approvals_count=counts.approvals,
         keys=not person.keys_off,
         may_create=place is not None
         and may(person.actor, Verb.CREATE_SCHEDULE, Facts(network_pk=place.network_pk)),
@@ -131,9 +127,9 @@ def _choices(person: Person, current: Place | None) -> tuple[NetworkChoice, ...]
     )
 
 
-def _worker_pulse() -> WorkerPulse:
+def _worker_pulse(counts: FrameCounts) -> WorkerPulse:
     tick_seconds = current_app.extensions["carillon_config"].tick_seconds
-    found = queries.pulse(db.session(), tick_seconds=tick_seconds, now=g.now)
+    found = queries.pulse(db.session(), tick_seconds=tick_seconds, now=g.now, due=counts.due)
     late = found.lag_seconds > _LATE_TICKS * tick_seconds
     return WorkerPulse(
         state="silent" if not found.alive else "late" if late else "ticking",

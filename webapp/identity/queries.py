@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from typing import Any
 
-from sqlalchemy import Select, exists, func, select
+from sqlalchemy import Select, bindparam, exists, func, select
 from sqlalchemy.orm import Session
 
 from webapp.errors import AppError
@@ -120,22 +122,15 @@ def person_of(
     administrator reaches beyond a network and does not come along. One statement, so that role and active
     state are of the same moment.
     """
-    where = User.id == user_pk if user_pk is not None else User.user_id == user_id
-    statement = (
-        select(User, Membership.role, Network)
-        .outerjoin(Membership, Membership.user_pk == User.id)
-        .outerjoin(Network, Network.id == Membership.network_pk)
-        .where(where, User.active)
-        .order_by(func.lower(Network.name), Network.id)
-    )
-    rows = session.execute(statement).all()
+    by_key = user_pk is not None
+    rows = session.execute(_person_by_key(by_key), {"who": user_pk if by_key else user_id}).all()
     if not rows:
         return None
-    user: User = rows[0][0]
+    user = rows[0]
     places = tuple(
-        Place(network.id, network.network_id, network.slug, network.name, role)
-        for _, role, network in rows
-        if network is not None and network_pk in (None, network.id)
+        Place(row.network_pk, row.network_id, row.slug, row.network_name, row.role)
+        for row in rows
+        if row.network_pk is not None and network_pk in (None, row.network_pk)
     )
     roles = {place.network_pk: place.role for place in places}
     actor = Actor(
@@ -144,9 +139,37 @@ def person_of(
     return Person(actor, user.timezone, user.session_epoch, places, user.keys_off)
 
 
+@cache
+def _person_by_key(by_key: bool) -> Any:
+    """Kept, because every request asks for it and writing the statement takes longer than answering it."""
+    return (
+        select(
+            User.id,
+            User.user_id,
+            User.name,
+            User.is_admin,
+            User.timezone,
+            User.session_epoch,
+            User.keys_off,
+            Membership.role,
+            Network.id.label("network_pk"),
+            Network.network_id,
+            Network.slug,
+            Network.name.label("network_name"),
+        )
+        .outerjoin(Membership, Membership.user_pk == User.id)
+        .outerjoin(Network, Network.id == Membership.network_pk)
+        .where((User.id if by_key else User.user_id) == bindparam("who"), User.active)
+        .order_by(func.lower(Network.name), Network.id)
+    )
+
+
 def session_has_ended(session: Session, session_id: str) -> bool:
     """Whether somebody signed out of this session."""
-    return bool(session.scalar(select(exists().where(EndedSession.session_id == session_id))))
+    return bool(session.scalar(_HAS_ENDED, {"ended": session_id}))
+
+
+_HAS_ENDED = select(exists().where(EndedSession.session_id == bindparam("ended")))
 
 
 def any_user(session: Session) -> bool:

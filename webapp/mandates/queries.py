@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, or_, select
 from sqlalchemy.orm import Session, joinedload
@@ -158,7 +159,7 @@ def expiring(
 ) -> list[Mandate]:
     """Live mandates (of one subject) that end within this time, or have ended (`ended_too`), the first to end first."""
     statement = (
-        _ending(networks, now + within, subject_pk=subject_pk, since=None if ended_too else now)
+        ending_of(networks, now + within, subject_pk=subject_pk, since=None if ended_too else now)
         .options(joinedload(Mandate.subject))
         .order_by(Mandate.expires_at, Mandate.id)
         .limit(limit)
@@ -170,17 +171,14 @@ def count_expiring(
     session: Session, networks: Collection[int], *, within: timedelta = EXPIRES_SOON, now: datetime
 ) -> int:
     """How many live mandates end within this time or have ended, up to a bound (`AtLeast`)."""
-    statement = _ending(networks, now + within).with_only_columns(Mandate.id)
+    statement = ending_of(networks, now + within).with_only_columns(Mandate.id)
     return count_up_to(session, statement, most=MOST_ENDING)
 
 
-def _ending(
-    networks: Collection[int],
-    until: datetime,
-    *,
-    subject_pk: int | None = None,
-    since: datetime | None = None,
+def ending_of(
+    networks: Any, until: Any, *, subject_pk: Any | None = None, since: Any | None = None
 ) -> Select[Mandate]:
+    """Live mandates (of one subject) that end up to an instant (and after another); the values may be bound later."""
     statement = select(Mandate).where(
         Mandate.network_pk.in_(networks),
         Mandate.expires_at <= until,

@@ -167,14 +167,18 @@ def silent_holders(
     session: Session, network_pks: Collection[int], *, limit: int, now: datetime
 ) -> list[NodeView]:
     """Nodes that are offline while work waits for them, by alias."""
-    silent = _silent(_kept_nodes(network_pks), now).where(_HOLDS).order_by(Node.alias, Node.id).limit(limit)
+    silent = (
+        _silent(_kept_nodes(network_pks), _offline_since(now))
+        .where(_HOLDS)
+        .order_by(Node.alias, Node.id)
+        .limit(limit)
+    )
     return _views(session, list(session.scalars(silent)), now)
 
 
-def count_silent_holders(session: Session, network_pks: Collection[int], *, most: int, now: datetime) -> int:
-    """How many nodes are offline while work waits for them, up to `most` (`AtLeast`)."""
-    silent = _silent(_kept_nodes(network_pks).with_only_columns(Node.id), now).where(_HOLDS)
-    return count_up_to(session, silent, most=most)
+def silent_holding(network_pks: Any, seen_since: Any) -> Select[int]:
+    """The keys of the nodes not heard since then while work waits for them; the values may be bound later."""
+    return _silent(_kept_nodes(network_pks).with_only_columns(Node.id), seen_since).where(_HOLDS)
 
 
 def count_nodes(session: Session, network_pks: Collection[int], *, now: datetime) -> dict[str, int]:
@@ -183,7 +187,7 @@ def count_nodes(session: Session, network_pks: Collection[int], *, now: datetime
     Each up to a bound (`AtLeast`).
     """
     kept = _kept_nodes(network_pks).with_only_columns(Node.id)
-    silent = _silent(kept, now)
+    silent = _silent(kept, _offline_since(now))
     counts = {"all": kept, "silent": silent, "holding": silent.where(_HOLDS)}
     return dict.fromkeys(counts, 0) | count_each(session, counts, most=1000)
 
@@ -191,9 +195,12 @@ def count_nodes(session: Session, network_pks: Collection[int], *, now: datetime
 _HOLDS = exists().where(Task.node_pk == Node.id, STILL_OPEN, Task.status.not_in(STARTED))
 
 
-def _silent(statement: Select[Any], now: datetime) -> Select[Any]:
+def _offline_since(now: datetime) -> datetime:
+    return now - timedelta(seconds=OFFLINE_AFTER_SECONDS)
+
+
+def _silent(statement: Select[Any], seen_since: Any) -> Select[Any]:
     """Only those that are shown as offline."""
-    seen_since = now - timedelta(seconds=OFFLINE_AFTER_SECONDS)
     return statement.outerjoin(NodePresence, NodePresence.node_pk == Node.id).where(
         or_(
             NodePresence.last_seen_at.is_(None),
@@ -361,9 +368,9 @@ def task_views(session: Session, tasks: Iterable[Task]) -> list[TaskView]:
 # Parts
 
 
-def _kept_nodes(network_pks: Collection[int]) -> Select[Node]:
+def _kept_nodes(network_pks: Any) -> Select[Node]:
     return select(Node).where(
-        Node.network_pk.in_(list(network_pks)),
+        Node.network_pk.in_(network_pks),
         Node.deleted_at.is_(None),
         Node.lifecycle_state != NodeLifecycle.DELETING,
     )

@@ -8,14 +8,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, union_all
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, or_, select, union_all
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError, sentence_of
-from webapp.identity.models import User
+from webapp.identity.models import Network, User
 from webapp.ids import is_public_id
-from webapp.scheduling import claim, policy, steps
+from webapp.scheduling import policy, steps
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.lifecycle import OPEN, RunStatus, ScheduleStatus, TargetKind, WaitReason
 from webapp.scheduling.models import (
@@ -319,6 +321,10 @@ def _state_place(cursor: str | None) -> tuple[int, datetime | None, int]:
         raise AppError("invalid_cursor", field="cursor") from None
 
 
+# A list of more than so many is narrowed before anybody reads it, and is counted on each look at it.
+MOST_LISTED_COUNTED = 2000
+
+
 def count_by_status(session: Session, networks: Collection[int]) -> dict[ScheduleStatus, int]:
     """How many schedules are in each state, up to a bound (`AtLeast`)."""
     return count_each(
@@ -327,6 +333,7 @@ def count_by_status(session: Session, networks: Collection[int]) -> dict[Schedul
             status: select(Schedule.id).where(_within(networks), Schedule.status == status)
             for status in ScheduleStatus
         },
+        most=MOST_LISTED_COUNTED,
     )
 
 
@@ -376,17 +383,16 @@ def proposals_to(
     session: Session, networks: Collection[int], sponsor_pk: int, *, limit: int
 ) -> Sequence[Schedule]:
     """What agents propose that this person could confirm, the oldest first."""
-    statement = (
-        select(Schedule)
-        .where(
-            Schedule.network_pk.in_(networks),
-            Schedule.status == ScheduleStatus.PROPOSED,
-            Schedule.sponsor_pk == sponsor_pk,
-        )
-        .order_by(Schedule.id)
-        .limit(limit)
+    return session.scalars(proposed_to(networks, sponsor_pk).order_by(Schedule.id).limit(limit)).all()
+
+
+def proposed_to(networks: Any, sponsor_pk: Any) -> Select[Schedule]:
+    """The same as a statement; the values may be bound later."""
+    return select(Schedule).where(
+        Schedule.network_pk.in_(networks),
+        Schedule.status == ScheduleStatus.PROPOSED,
+        Schedule.sponsor_pk == sponsor_pk,
     )
-    return session.scalars(statement).all()
 
 
 def paused_by(session: Session, schedule: Schedule) -> str | None:
@@ -589,6 +595,24 @@ def count_open_runs(session: Session, schedule_pk: int) -> dict[RunStatus, int]:
     return {status: count for status, count in rows}  # noqa: C416 - rows are not pairs to the type checker
 
 
+@lru_cache(maxsize=256)
+def _last_runs_of(count: int, limit: int) -> Select[Any]:
+    """One look into the index for each: numbering the rows would read the whole history of each.
+
+    Kept, because writing the statement takes longer than answering it.
+    """
+    newest = [
+        select(Run.schedule_pk, Run.run_id, Run.status, Run.scheduled_for, Run.id)
+        .where(Run.schedule_pk == bindparam(f"pk_{number}"))
+        .order_by(Run.scheduled_for.desc(), Run.id.desc())
+        .limit(limit)
+        .subquery()
+        for number in range(count)
+    ]
+    together = union_all(*(select(part) for part in newest)).subquery()
+    return select(together)
+
+
 def last_runs(
     session: Session, schedule_pks: Iterable[int], *, limit: int
 ) -> dict[int, list[tuple[str, RunStatus]]]:
@@ -596,16 +620,7 @@ def last_runs(
     pks = list(schedule_pks)
     if not pks:
         return {}
-    # One look into the index for each: numbering the rows would read the whole history of each.
-    newest = [
-        select(Run.schedule_pk, Run.run_id, Run.status, Run.scheduled_for, Run.id)
-        .where(Run.schedule_pk == pk)
-        .order_by(Run.scheduled_for.desc(), Run.id.desc())
-        .limit(limit)
-        .subquery()
-        for pk in pks
-    ]
-    rows = session.execute(union_all(*(select(part) for part in newest))).all()
+    rows = session.execute(_last_runs_of(len(pks), limit), {f"pk_{n}": pk for n, pk in enumerate(pks)}).all()
     found: dict[int, list[tuple[str, RunStatus]]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row.scheduled_for, row.id)):
         found[row.schedule_pk].append((row.run_id, row.status))
@@ -651,10 +666,9 @@ def open_cards(
 ) -> list[Card]:
     """What needs a person now (of it these, if some are named), newest first."""
     statement = (
-        select(Alert, Schedule)
+        open_alerts(networks)
         .outerjoin(Schedule, Schedule.id == Alert.schedule_pk)
-        .where(Alert.network_pk.in_(networks), Alert.resolved_at.is_(None))
-        .order_by(Alert.created_at.desc(), Alert.id.desc())
+        .add_columns(Schedule)
         .limit(limit)
     )
     if alert_pks is not None:
@@ -662,14 +676,24 @@ def open_cards(
     return [Card(alert, schedule) for alert, schedule in session.execute(statement)]
 
 
-def open_card_keys(session: Session, networks: Collection[int]) -> Sequence[tuple[int, str, str, str | None]]:
-    """(key, kind, code, id of the schedule's target) of each open card (1000 at most), newest first."""
-    return session.execute(
-        select(Alert.id, Alert.kind, Alert.code, Schedule.target_id)
-        .outerjoin(Schedule, Schedule.id == Alert.schedule_pk)
+def open_alerts(networks: Any) -> Select[Alert]:
+    """The open cards of these networks, newest first; the networks may be bound later."""
+    return (
+        select(Alert)
         .where(Alert.network_pk.in_(networks), Alert.resolved_at.is_(None))
         .order_by(Alert.created_at.desc(), Alert.id.desc())
-        .limit(1000)
+    )
+
+
+def open_card_keys(
+    session: Session, networks: Collection[int], *, limit: int
+) -> Sequence[tuple[int, str, str, str | None]]:
+    """(key, kind, code, id of the schedule's target) of each open card, newest first."""
+    return session.execute(
+        open_alerts(networks)
+        .outerjoin(Schedule, Schedule.id == Alert.schedule_pk)
+        .with_only_columns(Alert.id, Alert.kind, Alert.code, Schedule.target_id)
+        .limit(limit)
     ).all()
 
 
@@ -683,9 +707,28 @@ class Pulse:
     due_unclaimed: int
 
 
-def pulse(session: Session, *, tick_seconds: float, now: datetime) -> Pulse:
-    """Whether somebody is ticking: a worker counts as alive for three ticks after its last pass."""
-    workers = session.scalars(select(WorkerSeen).order_by(WorkerSeen.last_tick_at.desc()).limit(50)).all()
+def due_unclaimed(now: Any) -> Select[int]:
+    """The keys of the schedules that are due and not claimed; the instant may be bound later."""
+    # By network, as the index is.
+    networks = select(Network.id)
+    return select(ScheduleDue.schedule_pk).where(
+        ScheduleDue.network_pk.in_(networks), ScheduleDue.due_at <= now
+    )
+
+
+_WORKERS = (
+    select(WorkerSeen.last_tick_at, WorkerSeen.stopped_at, WorkerSeen.lag_ms)
+    .order_by(WorkerSeen.last_tick_at.desc())
+    .limit(50)
+)
+
+
+def pulse(session: Session, *, tick_seconds: float, now: datetime, due: int | None = None) -> Pulse:
+    """Whether somebody is ticking: a worker counts as alive for three ticks after its last pass.
+
+    `due`: how many schedules are due and not claimed, where the caller has counted them.
+    """
+    workers = session.execute(_WORKERS).all()
     alive = [
         worker
         for worker in workers
@@ -695,7 +738,7 @@ def pulse(session: Session, *, tick_seconds: float, now: datetime) -> Pulse:
         alive=len(alive),
         last_tick_at=workers[0].last_tick_at if workers else None,
         lag_seconds=max((worker.lag_ms for worker in alive), default=0) / 1000,
-        due_unclaimed=claim.backlog_size(session, now),
+        due_unclaimed=count_up_to(session, due_unclaimed(now)) if due is None else due,
     )
 
 
