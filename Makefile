@@ -44,10 +44,10 @@ bench: $(VENV)/dev.stamp ## the benchmarks; JSON to bench/results/
 	@mkdir -p bench/results
 	@for benchmark in bench/[a-z]*.py; do $(PYTHON_BIN) "$$benchmark" $(ARGS) || exit 1; done
 
-screens: $(VENV)/dev.stamp ## the pictures in docs/screens/, taken while the browser tests run
+screens: $(VENV)/dev.stamp ## the pictures in docs/screens/, of every main page, light, dark and on a phone
 	@scripts/test-needs.sh $(PYTHON_BIN)
 	@mkdir -p docs/screens
-	@CARILLON_SCREENS="$(CURDIR)/docs/screens" $(PYTHON_BIN) -m pytest tests/e2e -k "not plain and not postgresql" $(ARGS)
+	@CARILLON_SCREENS="$(CURDIR)/docs/screens" $(PYTHON_BIN) -m pytest -q -n0 tests/e2e/screens.py $(ARGS)
 
 lock: $(VENV)/dev.stamp ## write both lock files again from pyproject.toml (LOCK_ARGS=--upgrade for newer versions)
 	@$(PYTHON_BIN) -m uv --version >/dev/null 2>&1 || $(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check uv

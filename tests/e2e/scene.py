@@ -105,21 +105,21 @@ def product(site: Site) -> Iterator[None]:
 
 def _begin(site: Site) -> Beginning:
     sample = demo.furnish(now=site.clock.now())
-    return Beginning(sample.owner, sample.password, f"/schedules/{_public_id(_schedule(MINUTE))}")
+    return Beginning(sample.owner, sample.password, f"/schedules/{public_id(schedule_named(MINUTE))}")
 
 
 def _furnish(site: Site) -> Scene:
     beginning = _begin(site)
-    minute = _schedule(MINUTE)
+    minute = schedule_named(MINUTE)
     atlas = _node(demo.WORKING_NODE)
     # The run that the demo starts by hand.
-    _answer(site, atlas, TaskStatus.REPLIED, "14 words")
-    answered = _ring(site, minute)
-    _answer(site, atlas, TaskStatus.REPLIED, "12 words")
-    failed = _ring(site, minute)
-    _answer(site, atlas, TaskStatus.FAILED, "The drum could not be read.\nIt is being mended.")
-    open_run = _ring(site, minute)
-    skipped = _ring(site, minute)
+    answer(site, atlas, TaskStatus.REPLIED, "14 words")
+    answered = ring(site, minute)
+    answer(site, atlas, TaskStatus.REPLIED, "12 words")
+    failed = ring(site, minute)
+    answer(site, atlas, TaskStatus.FAILED, "The drum could not be read.\nIt is being mended.")
+    open_run = ring(site, minute)
+    skipped = ring(site, minute)
     with reading() as session:
         task = session.scalar(select(Run.task_id).where(Run.run_id == failed))
         node_id = session.scalar(select(Node.node_id).where(Node.id == atlas))
@@ -139,7 +139,7 @@ def _furnish(site: Site) -> Scene:
     )
 
 
-def _ring(site: Site, schedule_pk: int) -> str:
+def ring(site: Site, schedule_pk: int) -> str:
     """Move the clock to the next slot and wait for the worker to claim it; returns the new run."""
     before = _count_runs(schedule_pk)
     site.clock.advance(seconds=timedelta(minutes=1).total_seconds())
@@ -158,7 +158,7 @@ def _count_runs(schedule_pk: int) -> int:
         return session.scalar(select(func.count()).where(Run.schedule_pk == schedule_pk)) or 0
 
 
-def _answer(site: Site, node_pk: int, status: TaskStatus, words: str) -> None:
+def answer(site: Site, node_pk: int, status: TaskStatus, words: str) -> None:
     """What the node does with everything that waits for it."""
     now = site.clock.now()
     for task in node_calls.fetch(node_pk, 10, now=now):
@@ -166,12 +166,14 @@ def _answer(site: Site, node_pk: int, status: TaskStatus, words: str) -> None:
         node_calls.reply(node_pk, task.task_id, status, words, task.attempt, now=now)
 
 
-def _schedule(name: str) -> int:
+def schedule_named(name: str) -> int:
+    """The key of the schedule of that name."""
     with reading() as session:
         return session.scalars(select(Schedule.id).where(Schedule.name == name)).one()
 
 
-def _public_id(schedule_pk: int) -> str:
+def public_id(schedule_pk: int) -> str:
+    """The id of a schedule as addresses name it."""
     with reading() as session:
         return session.scalars(select(Schedule.schedule_id).where(Schedule.id == schedule_pk)).one()
 

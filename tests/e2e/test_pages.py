@@ -12,7 +12,7 @@ from tests.e2e import scene
 from tests.e2e.conftest import Site
 from tests.e2e.pages import door
 from tests.e2e.pages.schedules import ScheduleForm
-from tests.support.browser import assert_accessible, shoot, with_script_only
+from tests.support.browser import assert_accessible, with_script_only
 
 DESK: Any = {"width": 1280, "height": 900}
 Look: TypeAlias = Callable[[str], None]
@@ -82,7 +82,6 @@ def test_the_pages_of_a_network_at_work(site: Site, page: Page, look_at: Look) -
     door.sign_in(page, made.owner, made.password)
     page.goto("/")
     look_at("overview")
-    shoot(page, "overview")
     for address in (
         "/schedules",
         made.paused_schedule,
@@ -102,4 +101,3 @@ def test_the_pages_of_a_network_at_work(site: Site, page: Page, look_at: Look) -
         look_at(address)
     page.goto(made.schedule)
     look_at(made.schedule)
-    shoot(page, "schedule")

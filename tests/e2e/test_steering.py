@@ -14,7 +14,7 @@ from tests.e2e.pages import door
 from tests.e2e.pages.common import remark
 from tests.e2e.pages.schedules import ScheduleForm, SchedulePage
 from tests.e2e.test_pages import look_at  # noqa: F401 - a fixture
-from tests.support.browser import shoot, with_script_only
+from tests.support.browser import with_script_only
 
 Look: TypeAlias = Callable[[str], None]
 
@@ -120,26 +120,23 @@ def test_the_pages_that_steer_are_for_everybody(site: Site, page: Page, look_at:
     made = scene.furnish(site)
     scene.remember_a_year(site, made.schedule)
     door.sign_in(page, made.owner, made.password)
-    for name, address in (
-        ("schedule", made.schedule),
-        ("schedule-move", f"{made.schedule}/move-next"),
-        ("schedule-resume", f"{made.paused_schedule}/resume"),
-        ("schedule-pause", f"{made.schedule}/pause"),
-        ("schedules", "/schedules?sort=name"),
+    for address in (
+        made.schedule,
+        f"{made.schedule}/move-next",
+        f"{made.paused_schedule}/resume",
+        f"{made.schedule}/pause",
+        "/schedules?sort=name",
     ):
         page.goto(address)
-        shoot(page, name)
         page.locator("details").evaluate_all("(all) => all.forEach((each) => { each.open = true; })")
         look_at(address)
     _pick(page, scene.MINUTE, "Competitor watch")
     page.get_by_role("button", name="Pause with a reason…").click()
     look_at("pause several")
-    shoot(page, "schedules-pause")
     page.goto(made.schedule)
     page.get_by_role("button", name="Skip this one").click()
     expect(remark(page)).to_contain_text("will be skipped")
     look_at("a skipped slot")
-    shoot(page, "schedule-skipped")
     page.goto(f"{made.schedule}/edit")
     page.context.clear_cookies()
     page.get_by_label("Name").fill("Typed too late")

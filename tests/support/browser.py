@@ -34,7 +34,7 @@ _OWN_HOSTS = {"127.0.0.1", "localhost"}
 _REFUSALS = {400, 401, 403, 404, 409, 410, 422, 429}
 _FAILED_LOAD = "Failed to load resource: the server responded with a status of "
 _DESK: ViewportSize = {"width": 1280, "height": 900}
-_PHONE: ViewportSize = {"width": 390, "height": 844}
+_PHONE: ViewportSize = {"width": 320, "height": 640}
 _LOOKS: list[tuple[str, Literal["light", "dark"], ViewportSize]] = [
     ("light", "light", _DESK),
     ("dark", "dark", _DESK),
@@ -95,8 +95,8 @@ class Watch:
 def shoot(page: Page, name: str) -> None:
     """Keep pictures of the page as it stands, where `make screens` asks for them; else do nothing.
 
-    `name` becomes `name-light.png`, `name-dark.png` and `name-phone.png` (390 px wide). The page is left as
-    it was.
+    `name` becomes `name-light.png`, `name-dark.png` and `name-phone.png` (320 px wide), each as much as a window
+    shows. The page is left as it was.
     """
     folder = os.environ.get("CARILLON_SCREENS")
     if not folder:
@@ -105,7 +105,7 @@ def shoot(page: Page, name: str) -> None:
     for look, scheme, size in _LOOKS:
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size(size)
-        page.screenshot(path=Path(folder) / f"{name}-{look}.png", full_page=True, animations="disabled")
+        page.screenshot(path=Path(folder) / f"{name}-{look}.png", animations="disabled")
     page.emulate_media(color_scheme="null")
     if usual:
         page.set_viewport_size(usual)

@@ -28,6 +28,8 @@ PICO: Final = "vendor/pico-2.1.1.min.css"
 HTMX: Final = "vendor/htmx-bundle-4.0.1.js"
 # These set the ground that the others stand on; inside a layer the later rule wins.
 COMPONENTS_FIRST: Final = ("pico-map.css", "foundation.css")
+# These speak of all the others.
+COMPONENTS_LAST: Final = ("forced.css", "print.css")
 
 _CSP_DIRECTIVES: Final = {
     "default-src": "'none'",
@@ -73,8 +75,9 @@ def build_stylesheet(static: Path = STATIC) -> str:
 
 
 def _component_order(path: Path) -> tuple[int, str]:
-    first = COMPONENTS_FIRST.index(path.name) if path.name in COMPONENTS_FIRST else len(COMPONENTS_FIRST)
-    return first, path.name
+    if path.name in COMPONENTS_FIRST:
+        return COMPONENTS_FIRST.index(path.name), path.name
+    return len(COMPONENTS_FIRST) + (path.name in COMPONENTS_LAST), path.name
 
 
 def build_script(static: Path = STATIC) -> str:
