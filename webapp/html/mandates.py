@@ -34,6 +34,7 @@ from webapp.nodes.queries import aliases_by_id
 from webapp.scheduling.calendar import Planned, planned_slots
 from webapp.scheduling.lifecycle import OPEN, UNACKNOWLEDGED, TargetKind
 from webapp.scheduling.models import Schedule
+from webapp.scheduling.outlook import Act, Effect, foresee
 from webapp.scheduling.queries import count_open_runs, schedules_by_id
 from webapp.store import db
 from webapp.store.paging import PageRequest
@@ -240,6 +241,7 @@ def _context(mandate: Mandate) -> dict[str, Any]:
         "runs_used": share(mandate.used_runs, mandate.max_runs),
         "tokens_used": share(mandate.used_tokens, mandate.max_tokens),
         "radius": radius_of(session, networks, mandate, g.now),
+        "would": lambda act: _would(mandate, Act(act)),
         "trail": entry_rows(list(trail.rows)),
         "trail_url": address("/audit", subject=mandate.mandate_id),
         "more_trail": trail.next_cursor is not None,
@@ -247,6 +249,12 @@ def _context(mandate: Mandate) -> dict[str, Any]:
         "zone": viewer_zone(),
         "now": g.now,
     }
+
+
+def _would(mandate: Mandate, act: Act) -> Effect | None:
+    """What stopping the mandate would do to its schedule; None where that is gone."""
+    (effect,) = foresee(db.session(), current_actor(), [_schedule_id(mandate)], act, now=g.now)
+    return effect if effect.code is None else None
 
 
 def _allowed(actor: Actor, mandate: Mandate) -> frozenset[str]:

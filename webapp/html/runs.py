@@ -48,12 +48,18 @@ _BLOCKED_SHOWN: Final = 5
 _ENTRIES_READ: Final = 50
 _AMISS: Final = (RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.EXPIRED, RunStatus.SKIPPED)
 _RUNNABLE: Final = (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED, ScheduleStatus.NEEDS_ATTENTION)
+# The columns of a schedule that people know by another name.
 _FIELD_WORDS: Final = {
     "schedule": "timetable",
     "timezone": "time zone",
-    "task": "text",
-    "prompt": "text",
-    "target_node_id": "node",
+    "text_pk": "text",
+    "target_pk": "node",
+    "priority_rank": "priority",
+    "sponsor_pk": "sponsor",
+    "misfire_grace_seconds": "how late is on time",
+    "catch_up_limit": "limit of catching up",
+    "ttl_seconds": "time to take it up",
+    "max_run_seconds": "time to work",
 }
 Steer = Callable[..., object]
 
@@ -63,7 +69,7 @@ class RunRow:
     """A run in a table: late and took are None where the run knows no such thing; `took` of an open one so far.
 
     `aim` is what it is aimed at, by name. In a history also: `share` of the longest there in percent, `way` out of
-    its reason (on the newest with that reason), whether what it ran with `changed` since.
+    its reason and whether what it ran with `changed` since, each on the newest with that reason or revision.
     """
 
     run: Run
@@ -83,6 +89,7 @@ def history_rows(runs: Iterable[Run], *, now: datetime) -> list[RunRow]:
     longest = max((row.took for row in rows if row.took), default=None)
     still_open = {row.run.run_id for row in rows if row.run.status in OPEN}
     said: set[str | None] = {None}
+    revisions: set[int] = set()
     found = []
     for row in rows:
         code, blocker = row.run.error_code, row.run.blocked_by
@@ -90,7 +97,9 @@ def history_rows(runs: Iterable[Run], *, now: datetime) -> list[RunRow]:
         way = way_out(code) if in_question else None
         said.add(code)
         share = None if row.took is None or longest is None else round(100 * (row.took / longest), 1)
-        found.append(replace(row, share=share, way=way, changed=queries.changed_since(row.run)))
+        changed = row.run.schedule_revision not in revisions and queries.changed_since(row.run)
+        revisions.add(row.run.schedule_revision)
+        found.append(replace(row, share=share, way=way, changed=changed))
     return found
 
 
@@ -300,7 +309,7 @@ def _changes_since(session: Session, run: Run) -> list[ChangeSince]:
 
 
 def _changed_words(fields: Iterable[str]) -> str:
-    return ", ".join(_FIELD_WORDS.get(field, field.replace("_", " ")) for field in fields)
+    return ", ".join(dict.fromkeys(_FIELD_WORDS.get(field, field.replace("_", " ")) for field in fields))
 
 
 def _way_out_of(session: Session, run: Run) -> str | None:
