@@ -370,6 +370,7 @@ class _Copier:
             scheduled_for=self._slot,
             created_at=self._slot,
             started_at=f"{self._slot} + 1500",
+            missed_count="CASE WHEN i % 50 = 1 THEN 3 ELSE 0 END",
             completed_at=f"CASE WHEN {self._queued} OR {self._delivered} OR {self._running} THEN NULL"
             f" ELSE {self._slot} + 9500 END",
             status=f"CASE WHEN {self._queued} THEN 'queued' WHEN {self._delivered} THEN 'delivered'"

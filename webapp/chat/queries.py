@@ -98,6 +98,23 @@ def list_chats(
     return Page(_chat_views(session, actor, found.rows), found.next_cursor)
 
 
+def titles_of_own(
+    session: Session, actor: Actor, network_pks: Collection[int], *, limit: int
+) -> list[tuple[str, str]]:
+    """(public id, title) of the actor's own living chats, the one that changed last first; for a choice."""
+    rows = session.execute(
+        select(Chat.chat_id, Chat.title)
+        .where(
+            Chat.network_pk.in_(list(network_pks)),
+            Chat.owner_pk == actor.user_pk,
+            Chat.archived_at.is_(None),
+        )
+        .order_by(Chat.updated_at.desc(), Chat.id.desc())
+        .limit(limit)
+    )
+    return [(chat_id, title) for chat_id, title in rows]
+
+
 def find_chat(session: Session, actor: Actor, chat_id: str) -> ChatView:
     """A chat that the actor may know of. Raises AppError `chat_not_found`."""
     chat = _chat(session, chat_id)

@@ -326,12 +326,21 @@ class Overview:
     @cached_property
     def open_counts(self) -> dict[RunStatus, int]:
         """Open runs by state."""
-        return queries.count_open(self._session, self._networks)
+        queued = sum(self._waiting.values())
+        more = queued >= queries.MOST_OPEN_COUNTED
+        return {
+            RunStatus.QUEUED: AtLeast(queued) if more else queued,
+            **queries.count_open(self._session, self._networks),
+        }
+
+    @cached_property
+    def _waiting(self) -> dict[WaitReason | None, int]:
+        return queries.count_waiting(self._session, self._networks)
 
     @property
     def queued_words(self) -> str:
         """What the queued runs wait for."""
-        waiting = queries.count_waiting(self._session, self._networks)
+        waiting = self._waiting
         behind = waiting.get(WaitReason.PREVIOUS_RUN_ACTIVE, 0) + waiting.get(WaitReason.CATCH_UP, 0)
         if sum(waiting.values()) >= queries.MOST_OPEN_COUNTED:
             behind = AtLeast(behind)

@@ -12,7 +12,7 @@ from wtforms.fields import SelectChoice  # type: ignore[attr-defined] # the stub
 
 from webapp.audit.queries import AuditFilter, list_entries
 from webapp.chat import profiles
-from webapp.chat.queries import list_chats
+from webapp.chat.queries import titles_of_own
 from webapp.errors import AppError
 from webapp.html.filters import wall
 from webapp.html.form_offers import Offer, offers
@@ -517,16 +517,11 @@ def _node_choices(writing: Writing, nodes: list[NodeChoice]) -> list[SelectChoic
 
 
 def _chat_choices(writing: Writing) -> list[SelectChoice]:
-    """The viewer's own chats; the first choice is none while none is chosen."""
-    own = list_chats(
-        db.session(),
-        current_actor(),
-        [writing.subject.network_pk],
-        PageRequest(_MOST_CHATS),
-        archived=False,
-        only_own=True,
-    )
-    choices = [SelectChoice(view.chat.chat_id, view.chat.title) for view in own.rows]
+    """The viewer's own chats, for a new schedule; the first choice is none while none is chosen."""
+    if writing.schedule is not None:
+        return []
+    own = titles_of_own(db.session(), current_actor(), [writing.subject.network_pk], limit=_MOST_CHATS)
+    choices = [SelectChoice(chat_id, title) for chat_id, title in own]
     chosen = writing.form.target_chat_id.data or ""
     if chosen and chosen not in {choice.value for choice in choices}:
         choices.insert(0, SelectChoice(chosen, "a chat that is archived, or not yours"))

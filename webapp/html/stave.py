@@ -9,6 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
+from operator import attrgetter
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -139,12 +141,10 @@ class Stave:
     herd_x: float
     more: int
 
-    @property
+    @cached_property
     def rings(self) -> list[Ring]:
         """What the marks of all lanes show, in order of time."""
-        return sorted(
-            (ring for lane in self.lanes for ring in lane.rings), key=lambda ring: (ring.at, ring.lane)
-        )
+        return sorted((ring for lane in self.lanes for ring in lane.rings), key=attrgetter("at", "lane"))
 
 
 def draw(ringing: Sequence[Ringing], *, now: datetime, zone: str, more: int = 0) -> Stave:

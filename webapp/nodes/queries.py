@@ -18,7 +18,7 @@ from webapp.nodes import rules
 from webapp.nodes.lifecycle import OFFLINE_AFTER_SECONDS, STARTED, NodeLifecycle, NodeStatus, TaskStatus
 from webapp.nodes.models import Node, NodePresence, Task, TaskEvent
 from webapp.nodes.steps import CANCEL_REQUESTED, STILL_OPEN, waits_for
-from webapp.store.counting import count_each, count_up_to
+from webapp.store.counting import count_each
 from webapp.store.paging import Page, PageRequest, newest_first
 
 

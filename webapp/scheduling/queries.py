@@ -521,7 +521,9 @@ def list_runs(
     if wanted.status is not None:
         statement = statement.where(Run.status == wanted.status)
         # Said twice, so that the index over these few is taken.
-        if wanted.status in OPEN:
+        if wanted.status is RunStatus.RUNNING:
+            statement = statement.where(AT_WORK)
+        elif wanted.status in OPEN:
             statement = statement.where(_open_in(networks))
         elif wanted.status is not RunStatus.COMPLETED:
             statement = statement.where(ENDED_AMISS)
@@ -636,14 +638,13 @@ def _open_in(networks: Collection[int]) -> ColumnElement[bool]:
 
 
 # Beyond so many, how many runs wait says nothing new.
-MOST_OPEN_COUNTED = 1000
+MOST_OPEN_COUNTED = 500
 
 
 def count_open(session: Session, networks: Collection[int]) -> dict[RunStatus, int]:
-    """How many runs wait, are fetched, and are at work, up to a bound (`AtLeast`)."""
+    """How many runs are fetched, and are at work, up to a bound (`AtLeast`); what waits: `count_waiting`."""
     still_open = select(Run.id).where(_open_in(networks))
     statements = {
-        RunStatus.QUEUED: still_open.where(Run.status == RunStatus.QUEUED),
         RunStatus.DELIVERED: still_open.where(Run.status == RunStatus.DELIVERED),
         RunStatus.RUNNING: select(Run.id).where(Run.network_pk.in_(networks), AT_WORK),
     }

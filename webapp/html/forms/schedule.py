@@ -25,6 +25,7 @@ from wtforms.widgets import DateTimeLocalInput
 
 from webapp.errors import AppError
 from webapp.html.forms.authority import ASK, AuthorityFields
+from webapp.html.forms.options import ManyOptions
 from webapp.html.forms.texts import plain_newlines, trimmed, whole_number
 from webapp.scheduling.edit import PRIORITY_RANK
 from webapp.scheduling.fields import (
@@ -131,8 +132,8 @@ class ScheduleForm(AuthorityFields):
     target_kind = RadioField(
         "Aimed at", choices=[SelectChoice("node", "A node"), SelectChoice("chat", "A chat")]
     )
-    target_node_id = SelectField("Who does it", choices=[], validate_choice=False)
-    target_chat_id = SelectField("In which chat", choices=[], validate_choice=False)
+    target_node_id = SelectField("Who does it", choices=[], validate_choice=False, widget=ManyOptions())
+    target_chat_id = SelectField("In which chat", choices=[], validate_choice=False, widget=ManyOptions())
     model = SelectField("Answered by", choices=[], validate_choice=False)
     mandate_expires_at = LocalField("The mandate ends at", filters=[trimmed])
     chat_failure_threshold = StringField(
