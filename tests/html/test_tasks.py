@@ -32,7 +32,9 @@ def test_a_persons_task_shows_who_sent_it_and_everything_that_happened(house: Ho
     assert "Bob" in page
     assert "Count the sheep." in page
     assert "37 sheep" in page
-    assert page.count(">08:13:30</time>") == 1
+    steps = page.split("Everything that happened")[1].split("</table>")[0]
+    assert steps.count(">08:13:30</time>") == 1
+    assert steps.count(">1 min 30 s<") == 1, "from acknowledged to replied"
 
 
 def test_a_scheduled_task_leads_to_its_run_and_schedule(house: House) -> None:

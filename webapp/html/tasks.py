@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from flask import Blueprint, Response, g
@@ -45,9 +45,13 @@ _KINDS: Final = {
 
 @dataclass(frozen=True)
 class EventRow:
-    """One step in the life of a task, in words. `earlier` is the output of an attempt before, if any."""
+    """One step in the life of a task, in words. `earlier` is the output of an attempt before, if any.
+
+    `gap`: since the step before; None for the first.
+    """
 
     at: datetime
+    gap: timedelta | None
     what: str
     actor: str
     attempt: int
@@ -123,7 +127,7 @@ def _context(task_id: str) -> dict[str, Any]:
         "task": view.task,
         "run": run,
         "priority": PRIORITY_OF_RANK[view.task.priority_rank],
-        "events": [_event_row(event) for event in task_events(session, view.task.id)],
+        "events": _event_rows(task_events(session, view.task.id)),
         "way": way_out(view.task.error_code),
         "zone": viewer_zone(),
         "now": g.now,
@@ -140,7 +144,16 @@ def _allowed(actor: Actor, view: TaskView, run: Run | None) -> dict[str, bool]:
     }
 
 
-def _event_row(event: TaskEvent) -> EventRow:
+def _event_rows(events: Sequence[TaskEvent]) -> list[EventRow]:
+    """The steps, oldest first."""
+    before = [None, *(event.at for event in events)]
+    return [
+        _event_row(event, None if earlier is None else event.at - earlier)
+        for event, earlier in zip(events, before, strict=False)
+    ]
+
+
+def _event_row(event: TaskEvent, gap: timedelta | None) -> EventRow:
     detail = event.detail
     earlier = detail.get("earlier") or {}
     code = detail.get("code") or earlier.get("code")
@@ -155,6 +168,7 @@ def _event_row(event: TaskEvent) -> EventRow:
         words.append("The answer was cut at 64 KiB.")
     return EventRow(
         at=event.at,
+        gap=gap,
         what=_KINDS.get(event.kind, event.kind.replace("_", " ")),
         actor=event.actor,
         attempt=event.attempt,
