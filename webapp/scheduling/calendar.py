@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 
-from sqlalchemy import BigInteger, ColumnElement, case, func, literal, select, type_coerce
+from sqlalchemy import BigInteger, and_, func, select, type_coerce
 from sqlalchemy.orm import Session
 
 from webapp.scheduling import steps
-from webapp.scheduling.lifecycle import RunStatus, ScheduleStatus
-from webapp.scheduling.models import DailyCount, Run, Schedule
+from webapp.scheduling.lifecycle import OPEN, RunStatus, ScheduleStatus
+from webapp.scheduling.models import ENDED_AMISS, STANDS_FOR_OTHERS, STILL_OPEN, DailyCount, Run, Schedule
 from webapp.scheduling.next_change import ChangeKind, NextChange, change_of
-from webapp.timetable import Plan, day_begins, local_day, offsets_between
+from webapp.store import dialect
+from webapp.store.base import to_milliseconds
+from webapp.timetable import Plan, day_begins, local_day
 
 YEAR_DAYS = 365
 MONTH_DAYS = 31
-_DAY_MILLISECONDS = 86_400_000
 _JUST = timedelta(milliseconds=1)
-_EPOCH_DAY = date(1970, 1, 1)
 
 
 # --- Behind ---
@@ -51,46 +52,48 @@ def year_behind(
     today = local_day(schedule.timezone, now)
     first = today - timedelta(days=days - 1)
     counts: dict[date, Counter[RunStatus]] = defaultdict(Counter)
-    stood_for: Counter[date] = Counter()
     forgotten = select(DailyCount.day, DailyCount.status, DailyCount.count.label("runs")).where(
         DailyCount.schedule_pk == schedule.id, DailyCount.day.between(first, today)
     )
     for row in session.execute(forgotten):
         counts[row.day][row.status] += row.runs
-    begins, ends = day_begins(schedule.timezone, first), day_begins(schedule.timezone, today + timedelta(1))
-    by_day = (
-        select(
-            _day_number(schedule.timezone, begins, ends).label("day"),
-            Run.status.label("status"),
-            Run.missed_count.label("missed"),
-        )
-        .where(Run.schedule_pk == schedule.id, Run.scheduled_for >= begins, Run.scheduled_for < ends)
-        .subquery()
-    )
-    kept = select(
-        by_day.c.day, by_day.c.status, func.count().label("runs"), func.sum(by_day.c.missed).label("missed")
-    ).group_by(by_day.c.day, by_day.c.status)
-    for row in session.execute(kept):
-        day = _EPOCH_DAY + timedelta(days=int(row.day))
-        counts[day][row.status] += row.runs
-        stood_for[day] += int(row.missed)
-    days_behind = (first + timedelta(days=number) for number in range(days))
-    return [DayBehind(day, dict(counts.get(day, {})), stood_for[day]) for day in days_behind]
+    dates = [first + timedelta(days=number) for number in range(days)]
+    begins = [to_milliseconds(day_begins(schedule.timezone, day)) for day in [*dates, today + timedelta(1)]]
+    kept = _kept_by_day(session, schedule.id, list(pairwise(begins)))
+    stood_for: dict[date, int] = {}
+    for day, (missed, of_day) in zip(dates, kept, strict=True):
+        counts[day].update(of_day)
+        stood_for[day] = missed
+    return [DayBehind(day, +counts[day], stood_for[day]) for day in dates]
 
 
-def _day_number(timezone: str, begins: datetime, ends: datetime) -> ColumnElement[int]:
-    """The local day of a run's slot, counted from 1970, as an expression: the zone has few offsets in a year."""
-    offsets = offsets_between(timezone, begins, ends)
-    milliseconds = [int(offset / _JUST) for _, offset in offsets]
-    offset: ColumnElement[int] = literal(milliseconds[-1], BigInteger)
-    if len(offsets) > 1:
-        until = [start for start, _ in offsets[1:]]
-        whens = [
-            (Run.scheduled_for < end, literal(value, BigInteger))
-            for end, value in zip(until, milliseconds, strict=False)
-        ]
-        offset = case(*whens, else_=offset)
-    return (type_coerce(Run.scheduled_for, BigInteger) + offset) // _DAY_MILLISECONDS
+# All but those that went well, which are the rest.
+_OTHERS = tuple(status for status in RunStatus if status is not RunStatus.COMPLETED)
+
+
+def _kept_by_day(
+    session: Session, schedule_pk: int, days: Sequence[tuple[int, int]]
+) -> list[tuple[int, Counter[RunStatus]]]:
+    """(slots stood for, runs by status) of each of these days, given in milliseconds from, until.
+
+    Each number is a walk along a part of an index: of the many that went well nothing but their number is read.
+    """
+    day = dialect.number_pairs(session, days)
+    slot = type_coerce(Run.scheduled_for, BigInteger)
+    of_day = and_(Run.schedule_pk == schedule_pk, slot >= day.c.low, slot < day.c.high)
+    counted = select(func.count()).select_from(Run).where(of_day)
+    others = [
+        counted.where(Run.status == status, STILL_OPEN if status in OPEN else ENDED_AMISS)
+        for status in _OTHERS
+    ]
+    stood_for = select(func.coalesce(func.sum(Run.missed_count), 0)).where(of_day, STANDS_FOR_OTHERS)
+    numbers = [each.correlate(day).scalar_subquery() for each in (stood_for, counted, *others)]
+    found = []
+    for _, missed, total, *of_others in session.execute(select(day.c.low, *numbers).order_by(day.c.low)):
+        counts = Counter(dict(zip(_OTHERS, of_others, strict=True)))
+        counts[RunStatus.COMPLETED] = total - counts.total()
+        found.append((int(missed), counts))
+    return found
 
 
 # --- Ahead ---
