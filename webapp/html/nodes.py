@@ -20,6 +20,7 @@ from webapp.nodes import operations, queries
 from webapp.nodes.bodies import NewTaskBody, NodeChanges
 from webapp.nodes.models import Node
 from webapp.nodes.rules import accepts_work
+from webapp.scheduling.calendar import planned_slots
 from webapp.scheduling.lifecycle import TargetKind
 from webapp.scheduling.queries import count_of_target, schedules_of_target
 from webapp.store import db
@@ -214,6 +215,7 @@ def confirm_delete(node_id: str) -> Response:
         "nodes/delete.html",
         view=view,
         stopping=stopping,
+        ahead={each.schedule_id: planned_slots(each, limit=1, now=g.now) for each in stopping},
         stopping_count=stopping_count,
         others=others,
         others_count=others_count,

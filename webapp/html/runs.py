@@ -16,6 +16,7 @@ from webapp.errors import AppError, sentence_of
 from webapp.html import run_story
 from webapp.html.privacy import aim, called, facts_of, is_chat
 from webapp.html.respond import flash, page, redirect_to
+from webapp.html.schedule_story import changed_words
 from webapp.html.viewing import (
     address,
     asked,
@@ -48,19 +49,6 @@ _BLOCKED_SHOWN: Final = 5
 _ENTRIES_READ: Final = 50
 _AMISS: Final = (RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.EXPIRED, RunStatus.SKIPPED)
 _RUNNABLE: Final = (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED, ScheduleStatus.NEEDS_ATTENTION)
-# The columns of a schedule that people know by another name.
-_FIELD_WORDS: Final = {
-    "schedule": "timetable",
-    "timezone": "time zone",
-    "text_pk": "text",
-    "target_pk": "node",
-    "priority_rank": "priority",
-    "sponsor_pk": "sponsor",
-    "misfire_grace_seconds": "how late is on time",
-    "catch_up_limit": "limit of catching up",
-    "ttl_seconds": "time to take it up",
-    "max_run_seconds": "time to work",
-}
 Steer = Callable[..., object]
 
 
@@ -302,14 +290,10 @@ def _changes_since(session: Session, run: Run) -> list[ChangeSince]:
     wanted = AuditFilter(subject_id=run.schedule.schedule_id)
     entries = list_entries(session, run.network_pk, wanted, PageRequest(_ENTRIES_READ)).rows
     return [
-        ChangeSince(entry.at, entry.actor, entry.detail["revision"], _changed_words(entry.detail["changed"]))
+        ChangeSince(entry.at, entry.actor, entry.detail["revision"], changed_words(entry.detail["changed"]))
         for entry in entries
         if entry.verb == "schedule.edit" and entry.detail["revision"] > run.schedule_revision
     ]
-
-
-def _changed_words(fields: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(_FIELD_WORDS.get(field, field.replace("_", " ")) for field in fields))
 
 
 def _way_out_of(session: Session, run: Run) -> str | None:

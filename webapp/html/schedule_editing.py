@@ -34,6 +34,7 @@ from webapp.html.privacy import facts_of, is_chat, is_secret
 from webapp.html.respond import conflict, flash, form_refused, page, redirect_to
 from webapp.html.schedule_conflict import Differences, Side, find_conflict, pack, unpack
 from webapp.html.schedule_preview import Preview, Subject, preview_of
+from webapp.html.schedule_story import changed_words
 from webapp.html.viewing import new_form_key, reached_networks, shown_networks
 from webapp.html.ways import way_out
 from webapp.html.zones import zone_options
@@ -461,7 +462,7 @@ def _picks() -> dict[str, Side]:
 
 
 def _context(writing: Writing, extra: list[str] | None = None) -> dict[str, Any]:
-    form, nodes = writing.form, _nodes(writing)
+    form, nodes, saving = writing.form, _nodes(writing), _saving(writing)
     form.target_node_id.choices = _node_choices(writing, nodes)
     form.target_chat_id.choices = _chat_choices(writing)
     form.nodes.choices = [SelectChoice(node.node_id, node.alias) for node in nodes]
@@ -477,7 +478,8 @@ def _context(writing: Writing, extra: list[str] | None = None) -> dict[str, Any]
         "preview": _preview(writing, nodes),
         "offers": _offers(writing),
         "pictures": pictures(),
-        "saving": _saving(writing),
+        "saving": saving,
+        "saving_changes": changed_words(saving.changed) if saving is not None else "",
         "preview_url": _preview_url(writing),
         "zones": zone_options(g.now, _known_zone(form.timezone.data)),
         "ask_turn": happens_twice(form.run_at.data or "", form.timezone.data or ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from webapp.errors import ERRORS, sentence_of
@@ -21,6 +22,22 @@ _OVERLAP = {
     OverlapPolicy.SKIP: "Skip the new one",
     OverlapPolicy.QUEUE_ONE: "Let one wait",
     OverlapPolicy.ALLOW: "Run both",
+}
+# Columns and keys of a schedule that people know by another name.
+_FIELD_WORDS = {
+    "task": "text",
+    "prompt": "text",
+    "target_node_id": "node",
+    "schedule": "timetable",
+    "timezone": "time zone",
+    "text_pk": "text",
+    "target_pk": "node",
+    "priority_rank": "priority",
+    "sponsor_pk": "sponsor",
+    "misfire_grace_seconds": "how late is on time",
+    "catch_up_limit": "limit of catching up",
+    "ttl_seconds": "time to take it up",
+    "max_run_seconds": "time to work",
 }
 _PRIORITY = ("high", "normal", "low")
 
@@ -70,6 +87,11 @@ def policy_facts(schedule: Schedule) -> list[tuple[str, str]]:
         ("Takes too long", f"Given up after {_span(schedule.max_run_seconds, DEFAULT_MAX_RUN_SECONDS)}"),
         ("Priority", _PRIORITY[schedule.priority_rank]),
     ]
+
+
+def changed_words(fields: Iterable[str]) -> str:
+    """What of a schedule is changed, from the names of columns or of keys of the API: "text, timetable"."""
+    return ", ".join(dict.fromkeys(_FIELD_WORDS.get(field, field.replace("_", " ")) for field in fields))
 
 
 def _span(seconds: int | None, usual: int) -> str:
