@@ -16,6 +16,8 @@ WITHOUT_CLASS = {
     "foundation": "body, headings, links",
     "pico-map": "variables",
     "timeline-ink": "marks in .lane",
+    "forced": "all, in a palette of the reader",
+    "print": "all, on paper",
 }
 LAYERS_LINE = "@layer tokens, base, components, utilities;"
 COLOUR_FUNCTION = re.compile(r"(?<![\w-])(rgba?|hsla?|hwb|lab|lch|oklab|oklch|color|light-dark)\(")

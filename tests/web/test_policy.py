@@ -68,7 +68,7 @@ def test_what_is_open_to_anybody_is_known_by_name(app: Flask) -> None:
 
 @ONE_ENGINE
 def test_what_changes_something_names_its_verb(app: Flask) -> None:
-    own_account = {"/sign-out", "/switch-network", "/settings/time-zone", "/settings/password"}
+    own_account = {"/sign-out", "/switch-network", "/settings/time-zone", "/settings/password", "/keys"}
     silent = {
         f"{sorted(route.methods & CHANGING)} {route.rule}"
         for route in policy.routes(app)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from flask import Blueprint, Flask
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from tests.factories import PASSWORD, Cast, bearer, make_token, signed_in
 from webapp.errors import AppError
@@ -31,6 +32,9 @@ def broken(own_app: Flask) -> Flask:
             db.session.execute(text("SELECT nothing FROM nowhere WHERE x = :secret"), {"secret": SECRET})
             return "unreachable"
 
+        def away() -> str:
+            raise OperationalError(None, None, OSError("no route to the database"))
+
         def refusal() -> str:
             raise AppError("revision_conflict", field="revision", current_revision=7)
 
@@ -45,6 +49,7 @@ def broken(own_app: Flask) -> Flask:
         yield from {
             "crash": crash,
             "database": database,
+            "away": away,
             "refusal": refusal,
             "late": late,
             "teapot": teapot,
@@ -62,6 +67,7 @@ def broken(own_app: Flask) -> Flask:
     [
         ("crash", 500, "internal_error"),
         ("database", 500, "internal_error"),
+        ("away", 503, "not_ready"),
         ("refusal", 409, "revision_conflict"),
         ("late", 429, "rate_limited"),
         ("teapot", 418, "bad_request"),

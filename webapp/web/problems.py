@@ -53,16 +53,17 @@ def init_problems(app: Flask, page: PageProblem | None = None) -> None:
             response.headers["Allow"] = allow
         return response
 
-    @app.errorhandler(OperationalError)
-    def not_ready(error: OperationalError) -> Response:
-        """The database is away, full, busy for too long or not yet brought up to date."""
-        _log.error("the database did not serve a request", exc_info=error)
-        return answer(AppError("not_ready", retry_after=_RETRY_SECONDS))
-
     @app.errorhandler(Exception)
     def failed(error: Exception) -> Response:
         _log.error("a request failed", exc_info=error)
+        if _is_away(error):
+            return answer(AppError("not_ready", retry_after=_RETRY_SECONDS))
         return answer(AppError("internal_error"))
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether the database could not be reached, or was lost in the middle; a statement that failed is our fault."""
+    return isinstance(error, OperationalError) and (error.statement is None or error.connection_invalidated)
 
 
 def _asked_by_a_machine() -> bool:
