@@ -120,8 +120,8 @@ def test_a_broken_authority_stops_the_schedule_and_its_card_says_what_to_do(hous
     assert sentence_of("mandate_expired") in page
     assert way_out("mandate_expired") in page  # type: ignore[operator]
     assert f'href="{own}/renew"' in page
-    assert f'action="{schedule}/resume"' in page
-    assert f'action="{schedule}/resume"' in house.alice.get("/")
+    assert f'href="{schedule}/resume"' in page
+    assert f'href="{schedule}/resume"' in house.alice.get("/")
 
 
 def test_the_card_of_a_foreign_chat_keeps_its_words(house: House) -> None:
@@ -134,5 +134,5 @@ def test_the_card_of_a_foreign_chat_keeps_its_words(house: House) -> None:
     assert sentence_of("chat_archived") in page
     assert "Secret" not in page
     assert "swordfish" not in page
-    assert f'action="/schedules/{schedule.schedule_id}/resume"' not in page
+    assert f'href="/schedules/{schedule.schedule_id}/resume"' not in page
     assert f'href="{chat}"' in house.bob.get("/")
