@@ -405,7 +405,7 @@ def _count_by_indexes() -> None:
     _partial("ix_runs_amiss", "runs", ["schedule_pk", "status", "scheduled_for", "id"], _AMISS)
     _partial("ix_runs_amiss_network", "runs", ["network_pk", "status", "scheduled_for", "id"], _AMISS)
     _partial("ix_runs_stand_for", "runs", ["schedule_pk", "scheduled_for", "missed_count"], _STANDS_FOR)
-    _partial("ix_runs_running", "runs", ["network_pk", "started_at", "id"], _RUNNING)
+    _partial("ix_runs_running", "runs", ["network_pk", "scheduled_for", "id", "started_at"], _RUNNING)
     op.drop_index("ix_tasks_inbox", table_name="tasks")
     _partial("ix_tasks_inbox", "tasks", ["node_pk", "priority_rank", "created_at", "status"], _OPEN_TASK)
     op.create_index("ix_tasks_node_pk_created_at", "tasks", ["node_pk", "created_at", "id"], unique=False)

@@ -165,8 +165,8 @@ class Run(Base):
         partial_index(
             "ix_runs_stand_for", "schedule_pk", "scheduled_for", "missed_count", where=_STANDS_FOR_OTHERS
         ),
-        # Of all that is open the fewest, and asked for by the overview: who has been at work the longest.
-        partial_index("ix_runs_running", "network_pk", "started_at", "id", where=_RUNNING),
+        # Of all that is open the fewest: listed in the order of the history, and asked who is at work the longest.
+        partial_index("ix_runs_running", "network_pk", "scheduled_for", "id", "started_at", where=_RUNNING),
         Index("ix_runs_created_at", "created_at"),
     )
 
