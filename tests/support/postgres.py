@@ -7,7 +7,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,15 +69,19 @@ class Cluster:
 
 
 @contextmanager
-def throwaway_cluster() -> Iterator[Cluster]:
+def throwaway_cluster(
+    *, folder: Path | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     """Run a new server for as long as the block lasts, about a second to start.
 
+    It lies in `folder` (None: in memory, where the system has a place for that). `settings` replace those that
+    suit tests: a benchmark wants commits that last.
     Raises PostgresMissing when the programs are not installed and RuntimeError with the server's own log
     when it does not start.
     """
     programs = _find_programs()
     # A socket's path may have 107 bytes, so the folder's own is short even when TMPDIR points elsewhere.
-    home = Path(tempfile.mkdtemp(prefix="carillon-pg-", dir=scratch_folder()))
+    home = Path(tempfile.mkdtemp(prefix="carillon-pg-", dir=folder or scratch_folder()))
     identity = _server_identity()
     if identity:
         os.chown(home, identity["user"], identity["group"])
@@ -89,14 +93,16 @@ def throwaway_cluster() -> Iterator[Cluster]:
         **identity,
     )
     try:
-        _make_and_start(programs, home, identity)
+        _make_and_start(programs, home, identity, _SETTINGS | dict(settings or {}))
         with psycopg.connect(host=str(home), user="postgres", dbname="postgres", autocommit=True) as admin:
             yield Cluster(home, admin)
     finally:
         guardian.communicate()
 
 
-def _make_and_start(programs: Path, home: Path, identity: dict[str, Any]) -> None:
+def _make_and_start(
+    programs: Path, home: Path, identity: dict[str, Any], settings: Mapping[str, str]
+) -> None:
     data = home / "data"
     _run(
         [
@@ -115,7 +121,7 @@ def _make_and_start(programs: Path, home: Path, identity: dict[str, Any]) -> Non
         home,
         identity,
     )
-    options = " ".join(f"-c {name}='{value}'" for name, value in _SETTINGS.items())
+    options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
     start: list[str | Path] = [programs / "pg_ctl", "start", "-w", "-t", "60", "-D", data, "-l", home / "log"]
     _run([*start, "-o", f"{options} -k {home}"], home, identity)
 
