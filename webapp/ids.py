@@ -15,12 +15,20 @@ SHORT_ID_LENGTH = 6
 _ID_PATTERN = re.compile(r"[a-z]{2,8}_[0-9a-z]{6,40}")
 
 
+# A herd derives two ids a slot, so four letters are looked up at once.
+_FOUR = len(_ALPHABET) ** 4
+_PAIRS = [first + second for second in _ALPHABET for first in _ALPHABET]
+
+
 def _encode(number: int, length: int) -> str:
+    """The last `length` letters of a number, the lowest first."""
     letters = []
-    for _ in range(length):
-        number, rest = divmod(number, len(_ALPHABET))
-        letters.append(_ALPHABET[rest])
-    return "".join(letters)
+    for _ in range(0, length, 4):
+        number, rest = divmod(number, _FOUR)
+        high, low = divmod(rest, len(_PAIRS))
+        letters.append(_PAIRS[low])
+        letters.append(_PAIRS[high])
+    return "".join(letters)[:length]
 
 
 def new_id(prefix: str) -> str:
@@ -51,7 +59,12 @@ def slot_key(slot: datetime) -> str:
 
 def scheduled_run_id(schedule_id: str, slot: datetime) -> str:
     """The id of the run of one schedule and slot."""
-    return derived_id("srun", schedule_id, "slot", slot_key(slot))
+    return run_id_at(schedule_id, slot_key(slot))
+
+
+def run_id_at(schedule_id: str, key: str) -> str:
+    """The same where the slot is known by its key."""
+    return derived_id("srun", schedule_id, "slot", key)
 
 
 def manual_run_id(schedule_id: str, request_key: str) -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial, reduce
+from operator import add
 from typing import Any, cast
 
-from sqlalchemy import ForeignKey, Index, String, Table, insert, text
+from sqlalchemy import ForeignKey, Index, Insert, String, Table, Text, insert, literal, select, text
+from sqlalchemy import cast as cast_as
 from sqlalchemy.orm import Mapped, mapped_column
 
 from webapp.store import dialect
 from webapp.store.base import Base, partial_index
+from webapp.store.given import Given, GivenRows, bound_now, look_up, text_as_json
 from webapp.store.transaction import Tx
 
-_NOTE = "audit"
+_NOTE, _GIVEN = "audit", "audit of given rows"
 _BY_OTHERS = text("actor <> 'worker'")
 
 
@@ -80,14 +85,70 @@ def record(
     tx.write_last(_NOTE, _write)
 
 
+def record_given(
+    tx: Tx,
+    rows: GivenRows,
+    counts: Mapping[int, int],
+    *,
+    actor: str,
+    verb: str,
+    subject_kind: str,
+    subject_id: str,
+    detail: tuple[str, ...],
+    now: datetime,
+) -> None:
+    """Have an entry for each given row written last in the transaction `tx`; at most one such set a transaction.
+
+    `rows` have `network_pk` and `from_end`: how many of the same network come after this one. `counts`: how many
+    there are of each network. `subject_id` names a column, and `detail` is JSON in pieces: every second one names a
+    column whose value is put there as it is.
+    """
+    if _GIVEN in tx.notes:
+        raise RuntimeError("one set of entries in a transaction")
+    tx.notes.setdefault(_NOTE, defaultdict(list))
+    write = partial(rows.execute, _insert_given, actor, verb, subject_kind, subject_id, detail, now=now)
+    tx.notes[_GIVEN] = (counts, write)
+    tx.write_last(_NOTE, _write)
+
+
+def _insert_given(
+    rows: Given, actor: str, verb: str, subject_kind: str, subject_id: str, detail: tuple[str, ...]
+) -> Insert:
+    # For the time when the counters stand at the last of them.
+    names = detail[1::2]
+    given = rows.table(*dict.fromkeys(("network_pk", "from_end", subject_id, *names)))
+    pieces = [
+        cast_as(given.c[piece], Text) if place % 2 else literal(piece, Text)
+        for place, piece in enumerate(detail)
+    ]
+    values = {
+        "network_pk": given.c.network_pk,
+        "seq": AuditCounter.seq - given.c.from_end,
+        "at": bound_now(),
+        "actor": literal(actor),
+        "verb": literal(verb),
+        "subject_kind": literal(subject_kind),
+        "subject_id": given.c[subject_id],
+        "detail": text_as_json(reduce(add, pieces)),
+    }
+    counted = look_up(given, (AuditCounter, AuditCounter.network_pk == given.c.network_pk))
+    source = select(*values.values()).select_from(counted)
+    return insert(cast(Table, AuditEntry.__table__)).from_select(list(values), source)
+
+
 def _write(tx: Tx) -> None:
     pending: dict[int, list[dict[str, Any]]] = tx.notes[_NOTE]
+    counts, write_given = tx.notes.get(_GIVEN, ({}, None))
     counters = cast(Table, AuditCounter.__table__)
-    for network_pk in sorted(pending):
-        entries = pending[network_pk]
-        last = dialect.raise_counter(tx.session, counters, "network_pk", network_pk, len(entries))
-        first = last - len(entries) + 1
+    connection = tx.session.connection()
+    for network_pk in sorted({*pending, *counts}):
+        entries, given = pending.get(network_pk, []), counts.get(network_pk, 0)
+        last = dialect.raise_counter(tx.session, counters, "network_pk", network_pk, len(entries) + given)
+        first = last - given - len(entries) + 1
         rows = [
             {"network_pk": network_pk, "seq": first + place, **entry} for place, entry in enumerate(entries)
         ]
-        tx.session.connection().execute(insert(cast(Table, AuditEntry.__table__)), rows)
+        if rows:
+            connection.execute(insert(cast(Table, AuditEntry.__table__)), rows)
+    if write_given is not None:
+        write_given()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, or_, select
+from sqlalchemy import ColumnElement, Select, SQLColumnExpression, and_, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError
@@ -50,13 +50,13 @@ def load_facts(session: Session, mandate_pks: Collection[int]) -> dict[int, Mand
 
 
 def carries(
-    now: datetime,
+    now: ColumnElement[datetime],
     *,
-    workload: ColumnElement[str],
-    subject_pk: ColumnElement[int],
-    network_pk: ColumnElement[int],
-    known_revision: ColumnElement[int | None],
-    policy: ColumnElement[str],
+    workload: SQLColumnExpression[str],
+    subject_pk: SQLColumnExpression[int],
+    network_pk: SQLColumnExpression[int],
+    known_revision: SQLColumnExpression[int | None],
+    policy: SQLColumnExpression[str],
 ) -> ColumnElement[bool]:
     """Of a `Mandate` in a statement: that it is this workload's, and that `policy.refusal` says nothing at `now`.
 

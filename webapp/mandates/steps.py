@@ -5,12 +5,12 @@ The lock order is schedule, run, mandate, work: whoever calls these has locked t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Table, bindparam, or_, select, update
+from sqlalchemy import ColumnElement, Table, Update, bindparam, or_, select, update
 
 from webapp import audit
 from webapp.errors import AppError
@@ -22,6 +22,7 @@ from webapp.mandates.lifecycle import MandateState
 from webapp.mandates.models import Mandate
 from webapp.mandates.policy import Policy, Verdict, is_narrower, permits, standing_refusal, stored_policy
 from webapp.mandates.queries import facts_of
+from webapp.store.given import Given, GivenRows, bound_now, key_of
 from webapp.store.transaction import Tx
 from webapp.timetable import utc_text
 
@@ -205,19 +206,7 @@ def use_runs(tx: Tx, uses: Sequence[Use], *, now: datetime) -> None:
     """
     if not uses:
         return
-    table = _mandates.c
-    statement = (
-        update(_mandates)
-        .where(
-            table.id == bindparam("key"),
-            table.revision == bindparam("seen"),
-            table.state == MandateState.ACTIVE,
-            table.confirmed_at.is_not(None),
-            or_(table.expires_at.is_(None), table.expires_at > now),
-            or_(table.max_runs.is_(None), table.used_runs < table.max_runs),
-        )
-        .values(used_runs=table.used_runs + 1)
-    )
+    statement = _counting(bindparam("key"), bindparam("seen"), now)
     # In the order of their keys, so that two callers never wait in a ring.
     ordered = sorted(uses, key=lambda use: use.mandate_pk)
     rows = [{"key": use.mandate_pk, "seen": use.revision} for use in ordered]
@@ -235,6 +224,50 @@ def use_runs(tx: Tx, uses: Sequence[Use], *, now: datetime) -> None:
             detail={"run_id": use.run_id, "revision": use.revision},
             now=now,
         )
+
+
+def use_runs_given(tx: Tx, uses: GivenRows, counts: Mapping[int, int], *, actor: str, now: datetime) -> None:
+    """The same for given rows, one run a mandate: `mandate_pk`, `mandate_id`, `mandate_revision`, `run_id`, and
+    `network_pk` with `from_end` (see `audit.record_given`). `counts`: how many of each network.
+    """
+    if uses.execute(_counting_given, now=now).rowcount != uses.count:
+        raise UseRefused
+    audit.record_given(
+        tx,
+        uses,
+        counts,
+        actor=actor,
+        verb="mandate.use",
+        subject_kind="mandate",
+        subject_id="mandate_id",
+        # As the text of a single one's detail.
+        detail=('{"run_id": "', "run_id", '", "revision": ', "mandate_revision", "}"),
+        now=now,
+    )
+
+
+def _counting_given(uses: Given) -> Update:
+    given = uses.table("mandate_pk", "mandate_revision")
+    return _counting(key_of(given.c.mandate_pk), given.c.mandate_revision, bound_now())
+
+
+def _counting(
+    key: ColumnElement[int], seen: ColumnElement[int], now: datetime | ColumnElement[datetime]
+) -> Update:
+    """Count a run against the mandate of this key, if it is still as it was seen."""
+    table = _mandates.c
+    return (
+        update(_mandates)
+        .where(
+            table.id == key,
+            table.revision == seen,
+            table.state == MandateState.ACTIVE,
+            table.confirmed_at.is_not(None),
+            or_(table.expires_at.is_(None), table.expires_at > now),
+            or_(table.max_runs.is_(None), table.used_runs < table.max_runs),
+        )
+        .values(used_runs=table.used_runs + 1)
+    )
 
 
 def note_denial(

@@ -11,12 +11,24 @@ Times are aware UTC instants.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Select, Table, func, insert, literal_column, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Insert,
+    Select,
+    Table,
+    bindparam,
+    func,
+    insert,
+    literal,
+    literal_column,
+    select,
+)
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError
@@ -26,7 +38,11 @@ from webapp.nodes import rules
 from webapp.nodes.lifecycle import OPEN, PRIORITY_RANK, UNACKNOWLEDGED, NodeStatus, TaskStatus
 from webapp.nodes.models import Node, NodePresence, Task, TaskEvent
 from webapp.store import dialect
+from webapp.store.base import to_milliseconds
+from webapp.store.given import Given, GivenRows, bound_now, take_keys
 from webapp.store.transaction import Tx
+
+_tasks, _task_events = cast(Table, Task.__table__), cast(Table, TaskEvent.__table__)
 
 SCHEDULER = "scheduler"
 PRIORITY_OF_RANK = {rank: priority.value for priority, rank in PRIORITY_RANK.items()}
@@ -103,6 +119,61 @@ def write_tasks(tx: Tx, tasks: Sequence[NewTask], *, actor: str, sender: str, no
     tx.session.execute(insert(TaskEvent), events)
     _ring(tx, [by_id[task_id] for _, task_id in written], sender, now)
     return [pk for pk, _ in written]
+
+
+def take_keys_of_tasks(tx: Tx, count: int) -> Sequence[int]:
+    """The primary keys that `count` tasks, written in this transaction, will have."""
+    return take_keys(tx.session, _tasks, count)
+
+
+def write_tasks_given(
+    tx: Tx,
+    work: GivenRows,
+    choose: Callable[[Given], Select[*tuple[Any, ...]]],
+    *,
+    actor: str,
+    sender: str,
+    now: datetime,
+) -> None:
+    """The same as `write_tasks` for many at once, none of which is there: a few statements for all of them.
+
+    `work` has their keys as `work_pk` (taken by `take_keys_of_tasks`); `choose` selects from it `id` and the fields of
+    a `NewTask` that a run has. Raises IntegrityError where a task is there already.
+    """
+    work.execute(_insert_tasks, choose, now=now, now_ms=to_milliseconds(now))
+    work.execute(_insert_first_events, actor, now=now)
+    groups: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
+    counted: Sequence[Any] = work.execute(_count_by_inbox).all()
+    for network_pk, rank, node_pk, count in counted:
+        groups[network_pk, rank][node_pk] = count
+    _ring_groups(tx, groups, sender, now)
+
+
+def _insert_tasks(work: Given, choose: Callable[[Given], Select[*tuple[Any, ...]]]) -> Insert:
+    chosen = choose(work).subquery("chosen").c
+    values: dict[str, Any] = {
+        **{column.name: column for column in chosen},
+        "status": literal(TaskStatus.CREATED, _tasks.c.status.type),
+        "deadline_at": bindparam("now_ms", type_=BigInteger) + chosen.ttl_seconds * 1000,
+        "created_at": bound_now(),
+    }
+    return insert(_tasks).from_select(list(values), select(*values.values()))
+
+
+def _insert_first_events(work: Given, actor: str) -> Insert:
+    constant = {"seq": 1, "kind": "created", "actor": actor, "attempt": 1, "detail": {}}
+    values: dict[str, Any] = {
+        "task_pk": work.table("work_pk").c.work_pk,
+        "at": bound_now(),
+        **{name: literal(value, _task_events.c[name].type) for name, value in constant.items()},
+    }
+    return insert(_task_events).from_select(list(values), select(*values.values()))
+
+
+def _count_by_inbox(work: Given) -> Select[int, int, int, int]:
+    inbox = (Task.network_pk, Task.priority_rank, Task.node_pk)
+    keys = select(work.table("work_pk").c.work_pk)
+    return select(*inbox, func.count()).where(Task.id.in_(keys)).group_by(*inbox)
 
 
 def lock_task(tx: Tx, task_id: str) -> Task | None:
@@ -475,13 +546,16 @@ def _demand_open(task: Task) -> None:
 
 
 def _ring(tx: Tx, tasks: Sequence[NewTask] | Sequence[Task], sender: str, now: datetime) -> None:
-    """One `new_task` bell per network and priority, naming the nodes (at most 200 an event)."""
-    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    groups: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
     for task in tasks:
-        groups[task.network_pk, task.priority_rank].append(task.node_pk)
-    names = _node_ids(tx, {task.node_pk for task in tasks})
-    for (network_pk, rank), node_pks in sorted(groups.items()):
-        counts = Counter(node_pks)
+        groups[task.network_pk, task.priority_rank][task.node_pk] += 1
+    _ring_groups(tx, groups, sender, now)
+
+
+def _ring_groups(tx: Tx, groups: Mapping[tuple[int, int], Counter[int]], sender: str, now: datetime) -> None:
+    """One `new_task` bell per network and priority, naming the nodes (at most 200 an event)."""
+    names = _node_ids(tx, {node_pk for counts in groups.values() for node_pk in counts})
+    for (network_pk, rank), counts in sorted(groups.items()):
         for bite in _bites(sorted(counts), _MAX_IDS_PER_EVENT):
             data = {
                 "nodes": [names[pk] for pk in bite],

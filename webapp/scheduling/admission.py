@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, and_, exists, select
 from sqlalchemy.orm import Session
 
 from webapp.identity.access import may_sponsor
@@ -21,8 +22,10 @@ from webapp.mandates.policy import (
     refusal,
     stored_policy,
 )
+from webapp.mandates.queries import carries
 from webapp.mandates.queries import load_facts as load_mandates
 from webapp.scheduling.lifecycle import TargetKind
+from webapp.scheduling.models import Schedule
 from webapp.scheduling.policy import Admission
 from webapp.scheduling.target import TargetFacts, target_for
 
@@ -113,11 +116,41 @@ def _verdict(policy: Mapping[str, Any], target: str) -> Verdict:
 
 
 _USUAL = node_policy("any").to_json()
+# The same as its column holds it, before and after the id of the node.
+_USUAL_BEFORE, _USUAL_AFTER = json.dumps(_USUAL).split("any")
+_SPONSORS = [role for role in Role if may_sponsor(role)]
+
+
+def admits(now: ColumnElement[datetime]) -> ColumnElement[bool]:
+    """Of a `Schedule` of a node with its `Mandate`: that `load_admission` would find nothing against it at `now`.
+
+    As a condition for a statement that joins the two; the target has its own. Only the usual policy passes, without
+    limits: any other is to be read.
+    """
+    sponsor = exists().where(
+        User.id == Schedule.sponsor_pk,
+        User.active,
+        Membership.user_pk == User.id,
+        Membership.network_pk == Schedule.network_pk,
+        Membership.role.in_(_SPONSORS),
+    )
+    carried = carries(
+        now,
+        workload=WORKLOAD + Schedule.schedule_id,
+        subject_pk=Schedule.sponsor_pk,
+        network_pk=Schedule.network_pk,
+        known_revision=Schedule.mandate_revision,
+        policy=_USUAL_BEFORE + Schedule.target_id + _USUAL_AFTER,
+    )
+    return and_(sponsor, carried)
+
+
+WORKLOAD = "schedule:"
 
 
 def workload_of(schedule_id: str) -> str:
     """What a mandate calls the schedule that it is for."""
-    return f"schedule:{schedule_id}"
+    return f"{WORKLOAD}{schedule_id}"
 
 
 def _target_refusal(row: Any, targets: Mapping[tuple[TargetKind, int], TargetFacts]) -> str | None:

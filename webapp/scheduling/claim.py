@@ -22,7 +22,7 @@ from webapp.ids import scheduled_run_id
 from webapp.logs import get_logger
 from webapp.mandates.models import Mandate
 from webapp.mandates.steps import Use, UseRefused, use_runs
-from webapp.scheduling import alerts, policy, steps
+from webapp.scheduling import alerts, policy, steps, usual
 from webapp.scheduling.admission import load_admission, load_targets
 from webapp.scheduling.lifecycle import (
     MisfirePolicy,
@@ -37,13 +37,14 @@ from webapp.scheduling.plans import is_once, plan_of
 from webapp.scheduling.policy import Admission, Fate, OpenRun, Slots
 from webapp.scheduling.target import Dispatch, TargetFacts, target_for
 from webapp.store import dialect
-from webapp.store.counting import count_up_to
 from webapp.store.transaction import Tx, operation
 from webapp.timetable import Plan, TimetableError
 
 POISON_FIRST_DELAY = timedelta(seconds=5)
 POISON_MAX_DELAY = timedelta(minutes=10)
 POISON_STRIKES = 10
+# Below so many the statements for many cost more than they save.
+FEW = 8
 _IDS_IN_AN_EVENT = 100
 _IDS_IN_A_LINE = 10
 _log = get_logger(__name__)
@@ -217,6 +218,27 @@ def _networks_with_due(session: Session, now: datetime) -> list[int]:
 
 
 def _claim(tx: Tx, pks: Sequence[int], *, now: datetime) -> Claimed:
+    if len(pks) < FEW:
+        return _claim_row_by_row(tx, pks, now=now)
+    try:
+        dispatched = usual.dispatch(tx, pks, now=now)
+    except usual.Moved:
+        raise LostRace from None
+    _ring_usual(tx, dispatched, now=now)
+    _log_written(tx, [run_id for _, _, run_id in dispatched.ids], len(dispatched.ids))
+    done = set(dispatched.schedule_pks)
+    rest = _claim_row_by_row(tx, [pk for pk in pks if pk not in done], now=now)
+    oldest = [slot for slot in (dispatched.oldest_slot, rest.oldest_slot) if slot is not None]
+    return replace(
+        rest,
+        schedules=rest.schedules + len(done),
+        dispatched=rest.dispatched + len(done),
+        slots=rest.slots + len(done),
+        oldest_slot=min(oldest, default=None),
+    )
+
+
+def _claim_row_by_row(tx: Tx, pks: Sequence[int], *, now: datetime) -> Claimed:
     if not pks:
         return Claimed()
     definitions = load_definitions(tx.session, pks)
@@ -617,10 +639,13 @@ def mandate_use(admission: Admission, run_id: str, actor: str) -> Use:
 
 
 def _log_runs(tx: Tx, decisions: Sequence[Decision]) -> None:
-    """One line for a batch, once it has committed; a herd names its first runs and their number."""
     runs = [row["run_id"] for decision in decisions for row in decision.runs]
+    _log_written(tx, runs, sum(len(decision.dispatch) for decision in decisions))
+
+
+def _log_written(tx: Tx, runs: Sequence[str], dispatched: int) -> None:
+    """One line for a batch, once it has committed; a herd names its first runs and their number."""
     if runs:
-        dispatched = sum(len(decision.dispatch) for decision in decisions)
         named = runs[:_IDS_IN_A_LINE]
         say = partial(_log.info, "runs written", count=len(runs), dispatched=dispatched, run_ids=named)
         tx.after_commit(say)
@@ -670,6 +695,16 @@ def _refresh_alias(tx: Tx, decision: Decision, facts: Facts) -> None:
         tx.session.execute(
             update(Schedule).where(Schedule.id == definition.id).values(target_alias=target.alias)
         )
+
+
+def _ring_usual(tx: Tx, dispatched: usual.Usual, *, now: datetime) -> None:
+    by_network: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for network_pk, schedule_id, run_id in dispatched.ids:
+        by_network[network_pk].append((schedule_id, run_id))
+    for network_pk, group in by_network.items():
+        for start in range(0, len(group), _IDS_IN_AN_EVENT):
+            schedules, runs = zip(*group[start : start + _IDS_IN_AN_EVENT], strict=True)
+            outbox.emit(tx, network_pk, "run", {"schedules": list(schedules), "runs": list(runs)}, now=now)
 
 
 def _ring(tx: Tx, decisions: Sequence[Decision], *, now: datetime) -> None:
@@ -803,13 +838,3 @@ def next_due_at(session: Session) -> datetime | None:
         session.scalars(resume.limit(1)).first(),
     ]
     return min((instant for instant in instants if instant is not None), default=None)
-
-
-def backlog_size(session: Session, now: datetime) -> int:
-    """How many schedules are due and not claimed, up to a bound (`AtLeast`)."""
-    # By network, as the index is.
-    networks = select(Network.id)
-    statement = select(ScheduleDue.schedule_pk).where(
-        ScheduleDue.network_pk.in_(networks), ScheduleDue.due_at <= now
-    )
-    return count_up_to(session, statement)

@@ -25,6 +25,13 @@ def plan_of(definition: Any) -> Plan:
     )
 
 
+def plan_of_stored(
+    timetable: str, timezone: str, starts_at: datetime | None, ends_at: datetime | None
+) -> Plan:
+    """The same from the text of a stored timetable. Raises TimetableError, and ValueError where it is no JSON."""
+    return Plan(from_stored(json.loads(timetable), timezone), starts_at, ends_at)
+
+
 @lru_cache(maxsize=4096)
 def _plan(timetable: str, timezone: str, starts_at: datetime | None, ends_at: datetime | None) -> Plan:
     # Many schedules share a timetable: a herd at nine reads it once.

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
 from webapp.scheduling.lifecycle import TargetKind
 from webapp.scheduling.models import Run
+from webapp.store.given import GivenRows
 from webapp.store.transaction import Tx
 
 
@@ -60,11 +62,15 @@ class Target(Protocol):
     """One kind of target. Everything takes many at once; nothing here decides a policy.
 
     `one_at_a_time`: a target of this kind does one piece of work after the other, whoever it comes from. Its runs
-    then wait (`chat_busy`) until it is idle, and nothing of them is dispatched before.
+    then wait (`chat_busy`) until it is idle, and nothing of them is dispatched before. `in_bulk`: how the usual runs
+    of a herd become work, for a kind that can.
     """
 
     missing_code: str
     one_at_a_time: bool
+
+    @property
+    def in_bulk(self) -> InBulk | None: ...
 
     def find(self, session: Session, network_pk: int, public_id: str) -> int | None:
         """The key of the target with this public id in this network, or None."""
@@ -109,6 +115,34 @@ class Target(Protocol):
         """End work whose time has run out, a bounded number in transactions of its own; returns how many."""
 
 
+class InBulk(Protocol):
+    """What a kind of target may offer besides: the work of many usual runs, written by a few statements.
+
+    `work_column` is the column of runs that names their work; `run_columns` are the others that a run carries from the
+    moment its work is written.
+    """
+
+    @property
+    def work_column(self) -> str: ...
+    @property
+    def run_columns(self) -> Mapping[str, Any]: ...
+
+    def takes(self) -> ColumnElement[bool]:
+        """Of a `Schedule` in a statement: its target is there, takes work, and is still called what it says."""
+
+    def work_id(self, run_id: str) -> str:
+        """The derived id of the work of a run."""
+
+    def take_keys(self, tx: Tx, count: int) -> Sequence[int]:
+        """The keys that the work of this many runs will have."""
+
+    def write(self, tx: Tx, work: GivenRows, *, now: datetime) -> None:
+        """Write the work of these runs and have the bell rung after the commit.
+
+        The rows have `schedule_pk`, `run_pk`, and `work_pk` and `work_id` as they were taken here.
+        """
+
+
 _targets: dict[TargetKind, Target] = {}
 
 
@@ -120,6 +154,11 @@ def register_target(kind: TargetKind, target: Target) -> None:
 def all_targets() -> Sequence[Target]:
     """Every kind that has registered."""
     return list(_targets.values())
+
+
+def bulk_targets() -> Sequence[tuple[TargetKind, InBulk]]:
+    """The kinds that write the work of many runs at once."""
+    return [(kind, target.in_bulk) for kind, target in _targets.items() if target.in_bulk is not None]
 
 
 def target_for(kind: TargetKind) -> Target:

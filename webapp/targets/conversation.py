@@ -45,6 +45,7 @@ class ConversationTarget:
 
     missing_code = "chat_not_found"
     one_at_a_time = True
+    in_bulk = None
 
     def find(self, session: Session, network_pk: int, public_id: str) -> int | None:
         """The key of the chat with this id in this network, archived or not, or None."""

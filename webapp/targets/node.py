@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Select, exists, func, select
 from sqlalchemy.orm import Session, joinedload
 
 from webapp.errors import AppError
@@ -25,6 +25,7 @@ from webapp.nodes.lifecycle import (
     DEFAULT_SCHEDULED_TTL_SECONDS,
     STARTED,
     UNACKNOWLEDGED,
+    NodeLifecycle,
     NodeStatus,
     TaskStatus,
 )
@@ -38,6 +39,7 @@ from webapp.scheduling.models import Run, Schedule
 from webapp.scheduling.settle import Outcome
 from webapp.scheduling.target import Dispatch, TargetFacts, WorkFacts
 from webapp.store import reading
+from webapp.store.given import Given, GivenRows, look_up
 from webapp.store.transaction import Tx, each_alone, operation
 
 T = TypeVar("T")
@@ -47,11 +49,56 @@ _PREVIEW = 500
 _EXPIRE_AT_ONCE = 200
 
 
+class TasksInBulk:
+    """How the usual runs of a herd become tasks."""
+
+    work_column = "task_id"
+    run_columns: Mapping[str, Any] = {"wait_reason": WaitReason.NOT_FETCHED}
+
+    def takes(self) -> ColumnElement[bool]:
+        """The node is in the network of the schedule, takes work, and has the name that the schedule says."""
+        return exists().where(
+            Node.id == Schedule.target_pk,
+            Node.network_pk == Schedule.network_pk,
+            Node.deleted_at.is_(None),
+            Node.lifecycle_state.in_([state for state in NodeLifecycle if rules.accepts_work(state)]),
+            Node.alias == Schedule.target_alias,
+        )
+
+    def work_id(self, run_id: str) -> str:
+        """The id of the task that carries a run."""
+        return task_id_of_run(run_id)
+
+    def take_keys(self, tx: Tx, count: int) -> Sequence[int]:
+        """Keys for so many tasks."""
+        return inbox.take_keys_of_tasks(tx, count)
+
+    def write(self, tx: Tx, work: GivenRows, *, now: datetime) -> None:
+        """Put a task for each run into the inbox of its node."""
+        inbox.write_tasks_given(tx, work, _tasks_of, actor=SCHEDULER, sender=SCHEDULER, now=now)
+
+
+def _tasks_of(work: Given) -> Select[*tuple[Any, ...]]:
+    given = work.table("schedule_pk", "run_pk", "work_pk", "work_id")
+    return select(
+        given.c.work_pk.label("id"),
+        given.c.work_id.label("task_id"),
+        Schedule.network_pk,
+        Schedule.target_pk.label("node_pk"),
+        given.c.run_pk,
+        Schedule.text_pk,
+        Schedule.priority_rank,
+        func.coalesce(Schedule.ttl_seconds, DEFAULT_SCHEDULED_TTL_SECONDS).label("ttl_seconds"),
+        func.coalesce(Schedule.max_run_seconds, DEFAULT_MAX_RUN_SECONDS).label("max_run_seconds"),
+    ).select_from(look_up(given, (Schedule, Schedule.id == given.c.schedule_pk)))
+
+
 class NodeTarget:
     """How the engine reaches nodes."""
 
     missing_code = "target_node_not_found"
     one_at_a_time = False
+    in_bulk = TasksInBulk()
 
     def find(self, session: Session, network_pk: int, public_id: str) -> int | None:
         """The key of the node with this id in this network, or None."""
