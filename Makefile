@@ -13,7 +13,7 @@ ARGS ?=
 CARILLON_TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check bench screens lock
+.PHONY: help run demo test check proof-long bench screens lock
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -38,6 +38,12 @@ check: $(VENV)/dev.stamp ## format, lint, strict types, house rules
 	@$(PYTHON_BIN) -m ruff check .
 	@$(PYTHON_BIN) -m mypy
 	@$(PYTHON_BIN) -m pytest -q tests/architecture
+
+# One after the other, and with what they print: figures, seeds, tables.
+proof-long: export CARILLON_PROOF_LONG := 1
+proof-long: $(VENV)/dev.stamp ## the proof at full length: hours of storms, every mutant, every zone; ARGS="-k storm" picks
+	@scripts/test-needs.sh $(PYTHON_BIN)
+	@$(PYTHON_BIN) -m pytest -n 0 -s --durations=0 tests/proof $(ARGS)
 
 bench: $(VENV)/dev.stamp ## the benchmarks; JSON to bench/results/
 	@scripts/test-needs.sh $(PYTHON_BIN)

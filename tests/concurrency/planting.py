@@ -52,13 +52,14 @@ def prepare_ground(now: datetime) -> Ground:
     """A fresh network with its owner and one node; needs an app context."""
     network, sponsor = make_network(now=now), make_user(now=now)
     make_member(sponsor, network, Role.OWNER, now=now)
-    node_pk, node_id = _add_node(network.id, now=now)
+    node_pk, node_id = add_node(network.id, now=now)
     return Ground(network.id, sponsor.id, node_pk, node_id)
 
 
 @operation
-def _add_node(tx: Tx, network_pk: int, *, now: datetime) -> tuple[int, str]:
-    node = Node(node_id=new_id("node"), network_pk=network_pk, alias="atlas", created_at=now)
+def add_node(tx: Tx, network_pk: int, alias: str = "atlas", *, now: datetime) -> tuple[int, str]:
+    """A node; returns its key and its public id."""
+    node = Node(node_id=new_id("node"), network_pk=network_pk, alias=alias, created_at=now)
     tx.session.add(node)
     tx.session.flush()
     tx.session.add(NodePresence(node_pk=node.id, status=NodeStatus.OFFLINE))
