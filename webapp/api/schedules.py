@@ -170,7 +170,7 @@ def resume_schedule(schedule_id: str) -> Response:
 
 
 @blueprint.post("/<schedule_id>/confirm")
-@access(UserApi, verb=Verb.EDIT_SCHEDULE)
+@access(UserApi, verb=Verb.CONFIRM_SCHEDULE)
 def confirm_schedule(schedule_id: str) -> Response:
     """Let what an agent proposed begin: its sponsor alone may."""
     operations.confirm(current_actor(), schedule_id, revision=bare_change(), now=g.now)

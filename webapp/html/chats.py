@@ -189,7 +189,7 @@ class Said:
 
 
 @blueprint.get("/<chat_id>")
-@access(SignedIn, verb=Verb.USE_CHAT)
+@access(SignedIn, verb=Verb.READ)
 def show_chat(chat_id: str) -> Response:
     """One chat; of somebody else's an admin sees that it exists, and its schedules."""
     return _show(chat_id)

@@ -246,7 +246,7 @@ def allowed(actor: Actor, schedule: Schedule) -> frozenset[str]:
     facts = facts_of(schedule)
     standing = schedule.status in _STANDING
     proposed = schedule.status is ScheduleStatus.PROPOSED
-    stands_behind = may(actor, Verb.EDIT_SCHEDULE, facts) and actor.user_pk == schedule.sponsor_pk
+    stands_behind = may(actor, Verb.CONFIRM_SCHEDULE, facts)
     rearmable = schedule.status is ScheduleStatus.COMPLETED and is_chat(schedule)
     asked_for = {
         "run": standing and may(actor, Verb.RUN_SCHEDULE, facts),
@@ -389,17 +389,15 @@ def cancel_schedule(schedule_id: str) -> Response:
 
 
 @blueprint.get("/<schedule_id>/confirm")
-@access(SignedIn, verb=Verb.EDIT_SCHEDULE)
+@access(SignedIn, verb=Verb.CONFIRM_SCHEDULE)
 def ask_confirm(schedule_id: str) -> Response:
     """What an agent proposed, word for word, before somebody stands behind it."""
-    schedule = find_for(schedule_id, Verb.EDIT_SCHEDULE)
-    if schedule.sponsor_pk != current_actor().user_pk:
-        raise AppError("permission_denied")
+    schedule = find_for(schedule_id, Verb.CONFIRM_SCHEDULE)
     return page("schedules/confirm.html", **_proposal_context(schedule))
 
 
 @blueprint.post("/<schedule_id>/confirm")
-@access(SignedIn, verb=Verb.EDIT_SCHEDULE)
+@access(SignedIn, verb=Verb.CONFIRM_SCHEDULE)
 def confirm_schedule(schedule_id: str) -> Response:
     """Let what an agent proposed begin, on one's own authority."""
     seen = request.form.get("revision", "")

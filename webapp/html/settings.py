@@ -144,9 +144,10 @@ def add_member() -> Response:
 def change_role(user_id: str) -> Response:
     """Make a member something else."""
     place = _shown_place()
+    member = _managed_member(place, user_id)
     role = _role(request.form.get("role"))
     operations.change_role(current_actor(), place.network_id, user_id, role, now=g.now)
-    return _done(f"{_member(place, user_id).name} is now {role.value} of {place.name}.")
+    return _done(f"{member.name} is now {role.value} of {place.name}.")
 
 
 @blueprint.get("/members/<user_id>/remove")
@@ -155,7 +156,8 @@ def ask_remove_member(user_id: str) -> Response:
     """Say what removing somebody stops, and ask."""
     place = _shown_place()
     own = user_id == current_actor().user_id
-    member, user = _member(place, user_id), queries.user_by_id(db.session(), user_id)
+    member = _member(place, user_id) if own else _managed_member(place, user_id)
+    user = queries.user_by_id(db.session(), user_id)
     stopping = count_sponsored(db.session(), user.id, network_pk=place.network_pk) if user else 0
     return respond.page("settings/remove.html", member=member, place=place, own=own, stopping=stopping)
 
@@ -315,6 +317,13 @@ def _member(place: Place, user_id: str) -> Member:
     found = queries.member(db.session(), place.network_pk, user_id)
     if found is None:
         raise AppError("user_not_found")
+    return found
+
+
+def _managed_member(place: Place, user_id: str) -> Member:
+    """A member of this network, if its people may be managed."""
+    found = _member(place, user_id)
+    demand(current_actor(), Verb.MANAGE_MEMBERS, Facts(network_pk=place.network_pk))
     return found
 
 

@@ -42,6 +42,7 @@ class Verb(StrEnum):
     RESUME_SCHEDULE = "resume_schedule"
     CANCEL_SCHEDULE = "cancel_schedule"
     RUN_SCHEDULE = "run_schedule"
+    CONFIRM_SCHEDULE = "confirm_schedule"
     CREATE_NODE = "create_node"
     STEER_NODE = "steer_node"
     SEND_TASK = "send_task"
@@ -126,6 +127,8 @@ RULES: dict[Verb, Callable[[Actor, Facts], bool]] = {
     Verb.RESUME_SCHEDULE: _may_resume,
     Verb.CANCEL_SCHEDULE: _sponsor_or_admin,
     Verb.RUN_SCHEDULE: _may_edit,
+    # To stand behind what an agent proposed.
+    Verb.CONFIRM_SCHEDULE: _sponsor,
     Verb.CREATE_NODE: _member,
     Verb.STEER_NODE: _admin,
     Verb.SEND_TASK: _member,

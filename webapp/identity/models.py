@@ -109,7 +109,10 @@ class SetUpLink(Base):
 
 
 class EndedSession(Base):
-    """A session that somebody signed out of: its cookie may still be kept by whoever copied it."""
+    """A session that somebody signed out of: its cookie may still be kept by whoever copied it.
+
+    `session_id` is the hash of it, as all that opens a door is stored.
+    """
 
     __tablename__ = "ended_sessions"
 

@@ -297,14 +297,16 @@ def set_keys_off(tx: Tx, actor: Actor, keys_off: bool, *, now: datetime) -> User
     user = _user(tx, actor.user_id)
     if user.keys_off != keys_off:
         user.keys_off = keys_off
-        _audit_everywhere(tx, user, actor, "user.set_keys", detail={"keys": "off" if keys_off else "on"}, now=now)
+        _audit_everywhere(
+            tx, user, actor, "user.set_keys", detail={"keys": "off" if keys_off else "on"}, now=now
+        )
     return user
 
 
 @operation
 def end_session(tx: Tx, session_id: str, dead_after: datetime) -> None:
     """Make a session's cookie worthless, also in the hands of who copied it; `dead_after` is when it is by age."""
-    row = {"session_id": session_id, "dead_after": dead_after}
+    row = {"session_id": token_hash(session_id), "dead_after": dead_after}
     dialect.insert_new(tx.session, cast(Table, EndedSession.__table__), [row])
 
 

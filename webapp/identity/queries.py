@@ -166,7 +166,7 @@ def _person_by_key(by_key: bool) -> Any:
 
 def session_has_ended(session: Session, session_id: str) -> bool:
     """Whether somebody signed out of this session."""
-    return bool(session.scalar(_HAS_ENDED, {"ended": session_id}))
+    return bool(session.scalar(_HAS_ENDED, {"ended": token_hash(session_id)}))
 
 
 _HAS_ENDED = select(exists().where(EndedSession.session_id == bindparam("ended")))

@@ -384,7 +384,7 @@ def confirm(
     `schedule_has_no_future_occurrence`, or the code of a permanent refusal of admission (409).
     """
     schedule = lock_visible(tx, actor, schedule_id)
-    demand(actor, Verb.EDIT_SCHEDULE, facts_about(schedule, sponsor_alone=True))
+    demand(actor, Verb.CONFIRM_SCHEDULE, facts_about(schedule))
     _refuse_unless_proposed(schedule, revision)
     _resume(tx, schedule, actor, now=now)
     return schedule
