@@ -184,6 +184,15 @@ def hold_back(tx: Tx, schedule_pk: int, *, now: datetime) -> None:
 
 # --- Locking what is due ---
 
+# Built once: in a batch there is one for each network.
+_LOCKING_DUE = (
+    select(_due.c.schedule_pk)
+    .where(_due.c.network_pk == bindparam("network"), _due.c.due_at <= bindparam("now"))
+    .order_by(_due.c.due_at)
+    .limit(bindparam("share"))
+    .with_for_update(skip_locked=True)
+)
+
 
 def _lock_due_batch(
     tx: Tx, networks: list[int], limit: int, after_network_pk: int, now: datetime
@@ -198,14 +207,8 @@ def _lock_due_batch(
     pks: list[int] = []
     for place, network_pk in enumerate(networks):
         share = -(-(limit - len(pks)) // (len(networks) - place))
-        statement = (
-            select(ScheduleDue.schedule_pk)
-            .where(ScheduleDue.network_pk == network_pk, ScheduleDue.due_at <= now)
-            .order_by(ScheduleDue.due_at)
-            .limit(share)
-            .with_for_update(skip_locked=True)
-        )
-        pks.extend(tx.session.scalars(statement))
+        about = {"network": network_pk, "now": now, "share": share}
+        pks.extend(tx.session.connection().execute(_LOCKING_DUE, about).scalars())
     return pks, networks[-1]
 
 

@@ -7,15 +7,18 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Protocol, cast
 
 from sqlalchemy import (
     BigInteger,
     Connection,
     Engine,
+    Executable,
     FromClause,
     Integer,
     Table,
+    bindparam,
     column,
     event,
     func,
@@ -177,12 +180,19 @@ def raise_counter(session: Session, table: Table, key: str, value: int, amount: 
 
     The row stays locked until the transaction ends, so numbers become visible in their order.
     """
-    module = sqlite if is_sqlite(_bind(session)) else postgresql
-    statement = module.insert(table).values({key: value, "seq": amount})
-    statement = statement.on_conflict_do_update(
+    statement = _raising(table, key, in_file=is_sqlite(_bind(session)))
+    return int(session.connection().execute(statement, {"owner": value, "amount": amount}).scalar_one())
+
+
+@cache
+def _raising(table: Table, key: str, *, in_file: bool) -> Executable:
+    """Built once: every transaction has two of them."""
+    module = sqlite if in_file else postgresql
+    amount = bindparam("amount", type_=table.c.seq.type)
+    statement = module.insert(table).values({key: bindparam("owner", type_=table.c[key].type), "seq": amount})
+    return statement.on_conflict_do_update(
         index_elements=[key], set_={"seq": table.c.seq + amount}
     ).returning(table.c.seq)
-    return int(session.execute(statement).scalar_one())
 
 
 def database_now(session: Session) -> datetime:
