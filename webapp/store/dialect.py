@@ -190,9 +190,10 @@ def _raising(table: Table, key: str, *, in_file: bool) -> Executable:
     module = sqlite if in_file else postgresql
     amount = bindparam("amount", type_=table.c.seq.type)
     statement = module.insert(table).values({key: bindparam("owner", type_=table.c[key].type), "seq": amount})
-    return statement.on_conflict_do_update(
+    raising: Executable = statement.on_conflict_do_update(
         index_elements=[key], set_={"seq": table.c.seq + amount}
     ).returning(table.c.seq)
+    return raising
 
 
 def database_now(session: Session) -> datetime:
