@@ -26,6 +26,7 @@ def app() -> Flask:
     app.secret_key = "for this test alone"
     app.jinja_env.undefined = StrictUndefined
     app.jinja_env.filters.update(filters.FILTERS)
+    app.context_processor(lambda: {"shell": respond.Shell()})
     assets.init_assets(app)
     files = app.jinja_loader
     assert files is not None

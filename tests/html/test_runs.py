@@ -275,7 +275,8 @@ def test_every_fragment_occurs_in_its_page(house: House) -> None:
 def test_the_live_regions_listen_and_poll(house: House) -> None:
     _, run = hourly_run(house)
     page = house.alice.get(f"/runs/{run.run_id}")
-    assert 'hx-trigger="run from:body delay:250ms, task from:body delay:250ms, every 60s"' in page
+    bells = "lost from:body delay:250ms, run from:body delay:250ms, task from:body delay:250ms"
+    assert f'hx-trigger="{bells}, every 60s"' in page
     assert f'hx-get="/runs/{run.run_id}"' in page
 
 
