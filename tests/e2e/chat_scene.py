@@ -58,11 +58,16 @@ def furnish(site: Site) -> Talk:
     """Write chats, let the worker answer, and stop when two approvals and a proposal wait."""
     with scene.product(site):
         sample = demo.furnish(now=site.clock.now())
-        with reading() as session:
-            user = queries.user_by_name(session, demo.OWNER)
-            person = queries.person_of(session, user_pk=user.id) if user else None
-        assert person is not None
-        return _Author(site, person.actor).write(sample.owner, sample.password)
+        return write(site, sample.owner, sample.password)
+
+
+def write(site: Site, owner: str, password: str) -> Talk:
+    """The same where the demo stands already, inside of `scene.product`."""
+    with reading() as session:
+        user = queries.user_by_name(session, owner)
+        person = queries.person_of(session, user_pk=user.id) if user else None
+    assert person is not None
+    return _Author(site, person.actor).write(owner, password)
 
 
 class _Author:

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.support.browser import Watch
 from tests.support.databases import START, DatabaseSource
 from tests.support.file_clock import FileClock
 from tests.support.processes import Herd, forked_web
+
+# What a machine at rest does in a moment takes seconds where others compute.
+_PATIENCE_MS = 15_000
+expect.set_options(timeout=_PATIENCE_MS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,17 +17,19 @@ from tests.support.databases import config_for, dispose_engines
 from tests.support.processes import eventually
 from webapp import create_app, demo
 from webapp.identity import queries
+from webapp.nodes import operations as nodes
 from webapp.nodes.lifecycle import TaskStatus
 from webapp.nodes.models import Node
 from webapp.scheduling import operations as schedules
-from webapp.scheduling.fields import PauseRequest
-from webapp.scheduling.lifecycle import RunStatus
+from webapp.scheduling.fields import NewSchedule, PauseRequest
+from webapp.scheduling.lifecycle import OverlapPolicy, RunStatus
 from webapp.scheduling.models import DailyCount, Run, Schedule
 from webapp.store import reading
 from webapp.store.transaction import Tx, operation
 from webapp.targets import node as node_calls
 
 MINUTE = "Count the words of the minute"
+BUSY = "Minutes of all meetings"
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def begin(site: Site) -> Beginning:
 def furnish(site: Site) -> Scene:
     """The same, then let the site's worker claim and a node answer; returns what was made."""
     with product(site):
-        return _furnish(site)
+        return furnish_orders(site)
 
 
 def pause(site: Site, address: str) -> None:
@@ -74,14 +76,40 @@ def pause(site: Site, address: str) -> None:
         schedules.pause(person.actor, schedule_id, PauseRequest, now=site.clock.now())
 
 
+def long_history(site: Site) -> str:
+    """A schedule with 28 runs, two of which failed; returns its address."""
+    with product(site):
+        now = site.clock.now()
+        with reading() as session:
+            owner = queries.user_by_name(session, demo.OWNER)
+            person = queries.person_of(session, user_pk=owner.id) if owner else None
+        assert person is not None
+        node, _ = nodes.create_node(person.actor, min(person.actor.networks), "scribe", now=now)
+        new = NewSchedule(
+            name=BUSY,
+            task="Take the minutes.",
+            target_node_id=node.node_id,
+            schedule={"type": "daily", "time": "03:00"},
+            overlap_policy=OverlapPolicy.ALLOW,
+        )
+        made = schedules.create(person.actor, min(person.actor.networks), lambda: new, now=now).schedule
+        for _ in range(2):
+            schedules.run_now(person.actor, made.schedule_id, now=now)
+        answer(site, node.id, TaskStatus.FAILED, "The pen is dry.")
+        for _ in range(26):
+            schedules.run_now(person.actor, made.schedule_id, now=now)
+        return f"/schedules/{made.schedule_id}"
+
+
 def remember_a_year(site: Site, address: str) -> None:
     """Give the schedule of this page a year of runs that were forgotten: what its calendar is drawn from."""
     with product(site):
-        _remember(address.removeprefix("/schedules/"), site.clock.now().date())
+        remember(address.removeprefix("/schedules/"), site.clock.now().date())
 
 
 @operation
-def _remember(tx: Tx, schedule_id: str, today: date) -> None:
+def remember(tx: Tx, schedule_id: str, today: date) -> None:
+    """Count three hundred days of runs that are no longer kept."""
     pk = tx.session.scalars(select(Schedule.id).where(Schedule.schedule_id == schedule_id)).one()
     for back in range(1, 300):
         day = today - timedelta(days=back)
@@ -108,7 +136,8 @@ def _begin(site: Site) -> Beginning:
     return Beginning(sample.owner, sample.password, f"/schedules/{public_id(schedule_named(MINUTE))}")
 
 
-def _furnish(site: Site) -> Scene:
+def furnish_orders(site: Site) -> Scene:
+    """As `furnish`, inside of `product`."""
     beginning = _begin(site)
     minute = schedule_named(MINUTE)
     atlas = _node(demo.WORKING_NODE)
