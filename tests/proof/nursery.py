@@ -14,6 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,11 @@ from webapp.store import dialect, engine, reading
 class Nursery:
     """The app of one scenario, its clock, and forked children."""
 
-    def __init__(self, database_url: str, clock_file: str) -> None:
+    def __init__(self, database_url: str, clock_file: str, **settings: Any) -> None:
         quieten()
         self.clock = FileClock(Path(clock_file))
-        self.app: Flask = create_app(config_for(database_url), self.clock, serves_web=False)
+        config = replace(config_for(database_url), **settings)
+        self.app: Flask = create_app(config, self.clock, serves_web=False)
         self.app.app_context().push()
 
     def storage(self) -> str:
