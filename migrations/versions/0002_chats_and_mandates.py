@@ -288,8 +288,6 @@ def upgrade() -> None:
             sa.Column("mandate_revision", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True)
         )
         batch_op.add_column(sa.Column("model", sa.String(length=80), nullable=True))
-    with op.batch_alter_table("users", schema=None) as batch_op:
-        batch_op.add_column(sa.Column("keys_off", sa.Boolean(), server_default=sa.false(), nullable=False))
     _count_by_indexes()
     op.create_index("ix_schedules_state", "schedules", ["network_pk", "status", "updated_at"], unique=False)
     op.create_index(
@@ -305,8 +303,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     _count_without_indexes()
-    with op.batch_alter_table("users", schema=None) as batch_op:
-        batch_op.drop_column("keys_off")
     op.drop_index("ix_schedules_state", table_name="schedules")
     op.drop_index("ix_schedules_name", table_name="schedules")
     _set_wait_reasons(
@@ -390,8 +386,6 @@ _CHECK = "ck_runs_waitreason"
 
 _OPEN_RUN = sa.text("status IN ('queued', 'delivered', 'running')")
 _AMISS = sa.text("status IN ('failed', 'cancelled', 'expired', 'skipped')")
-_STANDS_FOR = sa.text("missed_count > 0")
-_RUNNING = sa.text("status = 'running'")
 _OPEN_TASK = sa.text("status IN ('created', 'delivered', 'acked', 'running')")
 _BY_OTHERS = sa.text("actor <> 'worker'")
 
@@ -404,8 +398,6 @@ def _count_by_indexes() -> None:
     """Indexes with which the pages stay quick over a long history."""
     _partial("ix_runs_amiss", "runs", ["schedule_pk", "status", "scheduled_for", "id"], _AMISS)
     _partial("ix_runs_amiss_network", "runs", ["network_pk", "status", "scheduled_for", "id"], _AMISS)
-    _partial("ix_runs_stand_for", "runs", ["schedule_pk", "scheduled_for", "missed_count"], _STANDS_FOR)
-    _partial("ix_runs_running", "runs", ["network_pk", "scheduled_for", "id", "started_at"], _RUNNING)
     op.drop_index("ix_tasks_inbox", table_name="tasks")
     _partial("ix_tasks_inbox", "tasks", ["node_pk", "priority_rank", "created_at", "status"], _OPEN_TASK)
     op.create_index("ix_tasks_node_pk_created_at", "tasks", ["node_pk", "created_at", "id"], unique=False)
@@ -423,8 +415,6 @@ def _count_without_indexes() -> None:
     op.drop_index("ix_tasks_node_pk_created_at", table_name="tasks")
     op.drop_index("ix_tasks_inbox", table_name="tasks")
     _partial("ix_tasks_inbox", "tasks", ["node_pk", "priority_rank", "created_at"], _OPEN_TASK)
-    op.drop_index("ix_runs_running", table_name="runs")
-    op.drop_index("ix_runs_stand_for", table_name="runs")
     op.drop_index("ix_runs_amiss_network", table_name="runs")
     op.drop_index("ix_runs_amiss", table_name="runs")
 

@@ -9,7 +9,8 @@ from alembic.migration import MigrationContext
 from flask import Flask
 from flask_migrate import downgrade, upgrade
 
-from webapp.store import db
+from webapp.identity.queries import session_has_ended
+from webapp.store import db, reading
 
 
 def _tables() -> set[str]:
@@ -35,6 +36,18 @@ def test_down_to_nothing_and_up_again(app: Flask) -> None:
         assert _tables() <= {"alembic_version"}
         upgrade()
         assert _tables() == before
+
+
+def test_who_had_signed_out_before_an_upgrade_is_still_signed_out_after_it(app: Flask) -> None:
+    with app.app_context():
+        db.engine.dispose()
+        downgrade(revision="0002")
+        with db.engine.begin() as connection:
+            connection.exec_driver_sql("INSERT INTO ended_sessions VALUES ('an-older-one', 2000000000000)")
+        upgrade()
+        with reading() as session:
+            assert session_has_ended(session, "an-older-one")
+            assert not session_has_ended(session, "another")
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
