@@ -43,7 +43,7 @@ check: $(VENV)/dev.stamp ## format, lint, strict types, house rules
 proof-long: export CARILLON_PROOF_LONG := 1
 proof-long: $(VENV)/dev.stamp ## the proof at full length: hours of storms, every mutant, every zone; ARGS="-k storm" picks
 	@scripts/test-needs.sh $(PYTHON_BIN)
-	@$(PYTHON_BIN) -m pytest -n 0 -s --durations=0 tests/proof $(ARGS)
+	@$(PYTHON_BIN) -m pytest -n 0 -s --durations=0 tests/proof tests/e2e/test_every_view.py tests/e2e/test_live.py $(ARGS)
 
 bench: $(VENV)/dev.stamp ## the benchmarks; JSON to bench/results/
 	@scripts/test-needs.sh $(PYTHON_BIN)

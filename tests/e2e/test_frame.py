@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 from tests.e2e import scene
 from tests.e2e.conftest import Site
 from tests.e2e.pages import door
-from tests.support.browser import assert_accessible, with_script_only
+from tests.support.browser import with_script_only
 
 
 @with_script_only
@@ -17,7 +17,6 @@ def test_single_keys_search_begin_and_help_until_they_are_switched_off(site: Sit
     page.keyboard.press("?")
     help_ = page.get_by_role("dialog", name="Keys")
     expect(help_).to_be_visible()
-    assert_accessible(page)
     page.keyboard.press("Escape")
     expect(help_).to_be_hidden()
     # The overview has no search of its own.
