@@ -73,7 +73,11 @@ def engine_options(database_url: str) -> dict[str, Any]:
         "max_overflow": 120,
         "connect_args": {
             "connect_timeout": 10,
+            # A server that is gone without a word is noticed within a minute, not after a quarter of an hour.
             "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 60_000,
             "application_name": "carillon",
             "options": "-c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000 -c timezone=UTC",
         },
