@@ -31,7 +31,7 @@ _QUIET = [
 ]
 _OWN_HOSTS = {"127.0.0.1", "localhost"}
 # A refusal is an answer that pages are made for; the browser's console calls each of them an error.
-_REFUSALS = {400, 401, 403, 404, 409, 410, 422, 429}
+_REFUSALS = {400, 401, 403, 404, 409, 410, 413, 422, 429}
 _FAILED_LOAD = "Failed to load resource: the server responded with a status of "
 _DESK: ViewportSize = {"width": 1280, "height": 900}
 _PHONE: ViewportSize = {"width": 320, "height": 640}
