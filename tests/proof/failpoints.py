@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
+
+from sqlalchemy import func, select, text
 
 from tests.proof import ledger
 from tests.proof.deeds import DEEDS, Scene, set_scene
-from tests.proof.hurt import die_at, die_at_step
+from tests.proof.hurt import Steps, die_at, die_at_step
 from tests.proof.nursery import Nursery, leave_report
-from webapp.store import engine
+from webapp.scheduling.models import Schedule
+from webapp.store import engine, reading, schema
 
 _MOST_STEPS = 400
 
@@ -140,6 +145,40 @@ def every_step(database_url: str, clock_file: str, report: str) -> None:
             assert number < _MOST_STEPS, f"{deed} does not come to an end"
         steps[deed] = number - 1
     _close(nursery, scene, report, steps=steps)
+
+
+def every_migration_step(database_url: str, clock_file: str, report: str, most: int, seed: int) -> None:
+    """Die at `most` steps of a migration from nothing, chosen by `seed`; whoever comes next finishes it."""
+    nursery = Nursery(database_url, clock_file)
+    _empty(database_url)
+    steps = Steps(engine(), lambda _count, _what: None)
+    schema.upgrade()
+    total = steps.count
+    # The last ones are the COMMIT: always among them.
+    chosen = {*random.Random(seed).sample(range(1, total - 2), min(most, total - 3)), total - 1, total}
+    died = 0
+    for number in sorted(chosen):
+        _empty(database_url)
+        died += nursery.dies(partial(die_at_step, engine(), number), schema.upgrade)
+        schema.upgrade()
+        with reading() as session:
+            assert session.scalar(select(func.count()).select_from(Schedule)) == 0
+    scene = set_scene(nursery.clock)
+    DEEDS["claim"].prepare(scene)
+    _close(nursery, scene, report, total=total, tried=len(chosen), died=died)
+
+
+def _empty(database_url: str) -> None:
+    """Take everything out of the database, the schema too."""
+    engine().dispose()
+    if database_url.startswith("sqlite"):
+        file = Path(database_url.removeprefix("sqlite:///"))
+        for part in file.parent.glob(f"{file.name}*"):
+            part.unlink()
+        return
+    with engine().connect() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
 
 
 def _opened(database_url: str, clock_file: str) -> tuple[Nursery, Scene]:

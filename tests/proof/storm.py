@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 from tests.proof.hurt import stumble
 from tests.proof.nursery import Nursery, leave_report
@@ -44,6 +45,7 @@ def storm(
     # Small batches: a worker that dies leaves others something to do.
     nursery = Nursery(database_url, clock_file, batch_size=_BATCH, batch_fixed=True)
     _warm_up(nursery)
+    Path(f"{report}.begun").touch()
     chance = random.Random(seed)
     start, began = nursery.clock.now(), time.monotonic()
     ends: dict[int, float] = {}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.proof.conftest import LONG
 from tests.proof.failpoints import POINTS, STEPPED
 from tests.proof.hurt import resolve
 from tests.support.databases import START
@@ -15,10 +16,11 @@ from tests.support.processes import Herd
 
 pytestmark = pytest.mark.processes
 
-_PATIENCE_SECONDS = 240.0
+# A machine that does much else at a time.
+_PATIENCE_SECONDS = 900.0 if LONG else 400.0
 
 
-def _run(herd: Herd, entry: str, database_url: str, folder: Path) -> dict[str, object]:
+def _run(herd: Herd, entry: str, database_url: str, folder: Path, **more: int) -> dict[str, object]:
     clock, report = FileClock(folder / "clock", START), folder / "report.json"
     pid = herd.start(
         f"tests.proof.failpoints:{entry}",
@@ -26,6 +28,7 @@ def _run(herd: Herd, entry: str, database_url: str, folder: Path) -> dict[str, o
         database_url=database_url,
         clock_file=str(clock.path),
         report=str(report),
+        **more,
     )
     status = herd.wait(pid, _PATIENCE_SECONDS)
     assert status == 0, herd.words(pid)[-6000:]
@@ -55,3 +58,11 @@ def test_a_death_at_each_step_of_a_transaction_loses_and_doubles_nothing(
     assert set(steps) == set(STEPPED)
     # BEGIN, something read, something written, before and after COMMIT: fewer would be no transaction of ours.
     assert min(steps.values()) >= 8
+
+
+def test_a_death_in_a_migration_leaves_nothing_half_done(
+    database_url: str, tmp_path: Path, herd: Herd, seed: int
+) -> None:
+    most = 1_000 if LONG else 5
+    outcome = _run(herd, "every_migration_step", database_url, tmp_path, most=most, seed=seed)
+    assert outcome["died"] == outcome["tried"]

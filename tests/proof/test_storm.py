@@ -154,6 +154,8 @@ def _storm(url: str, folder: Path, herd: Herd, seed: int, every_so_often: Callab
             seed=seed,
             least_deaths=LEAST_DEATHS,
         )
+        # Until then it compiles in peace what its children need not compile again.
+        herd.until(storm, Path(f"{report}.begun").exists, 120)
         for caller in callers:
             caller.start()
         crashes = _disturb(herd, storm, webs, every_so_often)
