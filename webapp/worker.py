@@ -28,6 +28,8 @@ _DAY = timedelta(days=1)
 _IN_OTHER_HANDS_SECONDS = 0.02
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 10.0
 _SEEN_AT_MOST_EVERY_SECONDS = 1.0
+# While one slot follows the other, what is not about slots is looked at this often.
+_WHOLE_PASS_EVERY_SECONDS = 1.0
 _log = get_logger(__name__)
 
 
@@ -71,11 +73,15 @@ def _loop(worker: Worker, runner: Runner, clock: Clock, tick_seconds: float, sto
     waiter = dialect.change_waiter(engine())
     housekeeping = _Housekeeping()
     pause_seconds = _FIRST_PAUSE_SECONDS
-    marked_at = float("-inf")
+    marked_at = whole_pass_at = float("-inf")
+    slot_came = False
     try:
         while not stop.is_set():
             try:
-                counts = tick(worker, clock)
+                claims_only = slot_came and clock.monotonic() - whole_pass_at < _WHOLE_PASS_EVERY_SECONDS
+                slot_came = False
+                counts = tick(worker, clock, claims_only=claims_only)
+                whole_pass_at = whole_pass_at if claims_only else clock.monotonic()
                 runner.wake()
                 if clock.monotonic() - marked_at >= _SEEN_AT_MOST_EVERY_SECONDS or counts["schedules"] == 0:
                     mark(worker, clock, stopped=False)
@@ -83,7 +89,7 @@ def _loop(worker: Worker, runner: Runner, clock: Clock, tick_seconds: float, sto
                 pause_seconds = _FIRST_PAUSE_SECONDS
                 if counts["more"] or housekeeping.step(clock.now()):
                     continue
-                _sleep(worker, runner, waiter, clock, tick_seconds, stop)
+                slot_came = _sleep(worker, runner, waiter, clock, tick_seconds, stop)
             except Exception:  # noqa: BLE001 - a worker outlives a database that is away
                 _log.exception("a pass failed; trying again", pause_seconds=pause_seconds)
                 stop.wait(pause_seconds)
@@ -123,22 +129,29 @@ def _sleep(
     clock: Clock,
     tick_seconds: float,
     stop: threading.Event,
-) -> None:
-    """Return when something is due, when a tick has passed, or when the worker is to stop."""
+) -> bool:
+    """Return when something is due, when a tick has passed, or when the worker is to stop; whether it was a slot."""
     until = clock.monotonic() + tick_seconds
+    # What the pass itself has changed is no reason to ask again.
+    if waiter.wait(0):
+        runner.wake()
     next_due = _next_due(worker)
-    if next_due is not None and next_due <= clock.now():
+    if next_due is not None and worker.looked_at is not None and next_due <= worker.looked_at:
         # The pass before this has left it, so it is in the hands of another worker: do not spin over it.
         stop.wait(_IN_OTHER_HANDS_SECONDS)
     while not stop.is_set():
+        now = clock.now()
+        if next_due is not None and next_due <= now:
+            return True
         rest = until - clock.monotonic()
         if next_due is not None:
-            rest = min(rest, (next_due - clock.now()).total_seconds())
+            rest = min(rest, (next_due - now).total_seconds())
         if rest <= 0:
-            return
+            return False
         if waiter.wait(min(rest, _SLICE_SECONDS)):
             runner.wake()
             next_due = _next_due(worker)
+    return False
 
 
 def _next_due(worker: Worker) -> datetime | None:

@@ -66,7 +66,8 @@ def test_a_schedule_that_cannot_even_be_read_is_held_back_and_the_others_go_on(
         ground = prepare_ground(START)
         (poison,) = plant(ground, 1, HOURLY, now=START)
         plant(ground, 3, HOURLY, now=START)
-        do(text(f"UPDATE schedules SET created_at = 'damaged' WHERE id = {poison}"))
+        # Its last run is no usual one, so that all of it is read.
+        do(text(f"UPDATE schedules SET created_at = 'damaged', max_runs = 1 WHERE id = {poison}"))
         do(update(ScheduleDue).where(ScheduleDue.schedule_pk == poison).values(claim_failures=9))
         clock.set(START.replace(hour=9, minute=0))
         worker = new_worker(app)

@@ -74,12 +74,15 @@ class Worker:
     minute_done_at: datetime | None = None
     hour_done_at: datetime | None = None
     lag_ms: int = 0
+    # What fell due after this instant has not been looked for yet.
+    looked_at: datetime | None = None
 
 
-def tick(worker: Worker, clock: Clock) -> Counts:
+def tick(worker: Worker, clock: Clock, *, claims_only: bool = False) -> Counts:
     """Make one pass: claim what is due, end what is overdue, wake what may wake; returns what was done.
 
-    `more` in the answer says that due work was left for the next pass. Raises when the database is away.
+    `claims_only`: leave out what may wait for the next whole pass. `more` in the answer says that due work was left
+    for the next pass. Raises when the database is away.
     """
     counts: Counts = Counter()
     verdict = maintenance.judge_zone_data() if not worker.zone_checked else None
@@ -93,6 +96,8 @@ def tick(worker: Worker, clock: Clock) -> Counts:
         if verdict is not None and verdict.newer and not counts["more"]:
             counts["moved_by_zone_data"] = len(maintenance.adopt_zone_data(now=clock.now()))
         worker.zone_checked = worker.zone_checked or not counts["more"]
+    if claims_only:
+        return counts
     for target in all_targets():
         counts["expired"] += _attempt(partial(target.expire_overdue, now=clock.now()), "expiring")
     for name, chore in _chores.items():
@@ -131,15 +136,15 @@ def _claim_all(worker: Worker, clock: Clock, counts: Counts) -> None:
             counts[name] += getattr(claimed, name)
         if claimed.oldest_slot is not None:
             worker.lag_ms = max(0, round((clock.now() - claimed.oldest_slot).total_seconds() * 1000))
+        if claimed.drained:
+            return
     counts["more"] = 1
 
 
 def _claim_some(worker: Worker, clock: Clock, counts: Counts) -> claim.Claimed | None:
-    limit, after = worker.batch.size, worker.last_network_pk
+    limit, after, now = worker.batch.size, worker.last_network_pk, clock.now()
     try:
-        claimed = claim.claim_batch(
-            limit=limit, after_network_pk=after, monotonic=clock.monotonic, now=clock.now()
-        )
+        claimed = claim.claim_batch(limit=limit, after_network_pk=after, monotonic=clock.monotonic, now=now)
     except (OperationalError, InterfaceError):
         # The database is away or overloaded: nobody's fault, nothing to set aside.
         raise
@@ -147,6 +152,7 @@ def _claim_some(worker: Worker, clock: Clock, counts: Counts) -> claim.Claimed |
         _log.exception("a batch failed; its schedules are taken one by one")
         _claim_one_by_one(worker, clock, counts)
         return None
+    worker.looked_at = now
     worker.batch.learn(claimed.schedules, claimed.held_seconds)
     return claimed
 
