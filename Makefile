@@ -45,10 +45,12 @@ proof-long: $(VENV)/dev.stamp ## the proof at full length: hours of storms, ever
 	@scripts/test-needs.sh $(PYTHON_BIN)
 	@$(PYTHON_BIN) -m pytest -n 0 -s --durations=0 tests/proof tests/e2e/test_every_view.py tests/e2e/test_live.py $(ARGS)
 
-bench: $(VENV)/dev.stamp ## the benchmarks; JSON to bench/results/
+bench: $(VENV)/dev.stamp ## the benchmarks; JSON to bench/results/, curves to docs/curves/
 	@scripts/test-needs.sh $(PYTHON_BIN)
 	@mkdir -p bench/results
-	@for benchmark in bench/[a-z]*.py; do $(PYTHON_BIN) "$$benchmark" $(ARGS) || exit 1; done
+	@for benchmark in $(filter-out bench/curves.py,$(wildcard bench/[a-z]*.py)); do \
+		$(PYTHON_BIN) "$$benchmark" $(ARGS) || exit 1; done
+	@$(PYTHON_BIN) bench/curves.py
 
 screens: $(VENV)/dev.stamp ## the pictures in docs/screens/, of every main page, light, dark and on a phone
 	@scripts/test-needs.sh $(PYTHON_BIN)

@@ -9,7 +9,7 @@ In one database, one after the other, each with a herd of its own:
 - by hand: set-based SQL, 5,000 a batch (`bench/_by_hand.py`), which decides nothing;
 - the product: the passes of a worker as it is shipped, in this process;
 - ORM: objects and one transaction a slot (`bench/_by_orm.py`), a sample;
-- PostgreSQL only: one and two workers, each a process.
+- PostgreSQL only: one to four workers, each a process.
 
 Prints rates and ratios, CPU µs and (in a file) journal bytes a slot, and how much slower the last fifth of the batches
 was than the first; writes JSON to `bench/results/dispatch.json`. `--check` leaves with status 1 where a goal is missed.
@@ -58,7 +58,7 @@ from webapp.worker import new_worker  # noqa: E402
 
 ENGINES = ("sqlite", "postgresql")
 LATE = timedelta(seconds=5)
-BY_HAND, PRODUCT, ONE, TWO, ORM = range(5)
+BY_HAND, PRODUCT, ONE, TWO, THREE, FOUR, ORM = HERDS = range(7)
 GOALS = {"of_by_hand": 0.5, "times_orm": 80.0, "two_workers": 1.4, "last_fifth": 1.2}
 
 
@@ -317,6 +317,8 @@ def _all_ways(
     if with_processes:
         take("one_worker", ONE, lambda: workers(url, ONE, 1))
         take("two_workers", TWO, lambda: workers(url, TWO, 2))
+        take("three_workers", THREE, lambda: workers(url, THREE, 3))
+        take("four_workers", FOUR, lambda: workers(url, FOUR, 4))
     # Last: it leaves the rest of its herd behind.
     take("orm", ORM, lambda: by_orm(clock.now(), sample), sample)
     return ways
@@ -371,7 +373,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     asked, _ = parser.parse_known_args()
     herd = asked.herd or (2_000 if asked.quick else 100_000)
-    size = HouseSize(asked.schedules or 10 * herd, herd, herds=5)
+    size = HouseSize(asked.schedules or 10 * herd, herd, herds=len(HERDS))
     sample = min(200 if asked.quick else 1_000, herd)
     results = {}
     for name in asked.engine or ENGINES:
