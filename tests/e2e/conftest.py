@@ -21,7 +21,7 @@ from tests.support.file_clock import FileClock
 from tests.support.processes import Herd, forked_web
 
 # What a machine at rest does in a moment takes seconds where others compute.
-_PATIENCE_MS = 15_000
+_PATIENCE_MS = 20_000
 expect.set_options(timeout=_PATIENCE_MS)
 
 
@@ -94,7 +94,7 @@ def open_page(
 
     def open_one(**options: Any) -> Page:
         context = new_context(**{**usual, **options})
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(_PATIENCE_MS)
         watches.append(Watch(context))
         return context.new_page()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 from sqlalchemy import func, select
 
@@ -23,7 +23,7 @@ from webapp.nodes.models import Node
 from webapp.scheduling import operations as schedules
 from webapp.scheduling.fields import NewSchedule, PauseRequest
 from webapp.scheduling.lifecycle import OverlapPolicy, RunStatus
-from webapp.scheduling.models import DailyCount, Run, Schedule
+from webapp.scheduling.models import DailyCount, Run, Schedule, ScheduleDue
 from webapp.store import reading
 from webapp.store.transaction import Tx, operation
 from webapp.targets import node as node_calls
@@ -68,12 +68,17 @@ def furnish(site: Site) -> Scene:
 def pause(site: Site, address: str) -> None:
     """Pause the schedule of this page as its owner, somewhere else than in the browser."""
     with product(site):
-        with reading() as session:
-            owner = queries.user_by_name(session, demo.OWNER)
-            person = queries.person_of(session, user_pk=owner.id) if owner else None
-        assert person is not None
-        schedule_id = address.removeprefix("/schedules/")
-        schedules.pause(person.actor, schedule_id, PauseRequest, now=site.clock.now())
+        pause_because(site, address, None)
+
+
+def pause_because(site: Site, address: str, reason: str | None) -> None:
+    """The same with a reason, or another reason for a pause that stands, inside of `product`."""
+    with reading() as session:
+        owner = queries.user_by_name(session, demo.OWNER)
+        person = queries.person_of(session, user_pk=owner.id) if owner else None
+    assert person is not None
+    wish = PauseRequest(reason=reason)
+    schedules.pause(person.actor, address.removeprefix("/schedules/"), lambda: wish, now=site.clock.now())
 
 
 def long_history(site: Site) -> str:
@@ -140,7 +145,7 @@ def furnish_orders(site: Site) -> Scene:
     """As `furnish`, inside of `product`."""
     beginning = _begin(site)
     minute = schedule_named(MINUTE)
-    atlas = _node(demo.WORKING_NODE)
+    atlas = node_named(demo.WORKING_NODE)
     # The run that the demo starts by hand.
     answer(site, atlas, TaskStatus.REPLIED, "14 words")
     answered = ring(site, minute)
@@ -207,6 +212,17 @@ def public_id(schedule_pk: int) -> str:
         return session.scalars(select(Schedule.schedule_id).where(Schedule.id == schedule_pk)).one()
 
 
-def _node(alias: str) -> int:
+def next_slot(schedule_pk: int) -> datetime:
+    """When it rings next."""
+    with reading() as session:
+        slot = session.scalars(
+            select(ScheduleDue.next_run_at).where(ScheduleDue.schedule_pk == schedule_pk)
+        ).one()
+    assert slot is not None
+    return slot
+
+
+def node_named(alias: str) -> int:
+    """The key of the node of that name."""
     with reading() as session:
         return session.scalars(select(Node.id).where(Node.alias == alias)).one()
