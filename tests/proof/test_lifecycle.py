@@ -1,4 +1,4 @@
-"""Random lives, step by step against the rules said plainly: over the operations, and over HTTP as callers know it.
+"""Random lives of a chat's schedules, step by step against the rules said plainly: by operations, and over HTTP.
 
 The rules are those of `tests/targets/plain_rules.py`; here they are lived longer, by a seed of the day, and with what
 people do sent to the API by their own tokens. A wish that the rules refuse is refused with the same code.
@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -31,7 +32,7 @@ from webapp.identity.access import Actor
 from webapp.mandates.models import Mandate
 from webapp.scheduling.models import Schedule
 
-STEPS = int(os.environ.get("CARILLON_PROOF_STEPS", "60000" if LONG else "2600"))
+STEPS = int(os.environ.get("CARILLON_PROOF_STEPS", "10000" if LONG else "150"))
 # Longer ones come to what the plain rules leave out: a blocker that is given up after hours.
 STEPS_A_LIFE = 15
 
@@ -50,8 +51,8 @@ class HttpParlour(Parlour):
         """One documented call. Raises AppError with the code of a refusal."""
         headers = bearer(self.tokens[actor.user_pk])
         sent = {} if body is None else {"json": body}
-        # The test's own context must not lend its session to the request.
-        response = self.client.open(path, method=method, headers=headers, **sent)
+        # In a context of its own: within the test's, every request would share what the first one remembers.
+        response = Context().run(self.client.open, path, method=method, headers=headers, **sent)
         answer = documented.check(self.app, method, path, response)
         if response.status_code >= 400:
             assert response.status_code < 500, answer
