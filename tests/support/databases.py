@@ -146,6 +146,7 @@ SELECT (SELECT array_agg((oid, relname) ORDER BY oid) FROM pg_class WHERE relnam
 _PAGES = """
 SELECT max(pg_relation_size(oid)) / 8192 FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
 """
+_VERSIONS = "SELECT array_agg(version_num) FROM alembic_version"
 _MANY_PAGES = 64
 _EMPTY = """
 DO $$ DECLARE name regclass; BEGIN
@@ -207,16 +208,20 @@ class PostgresqlDatabases:
     def _emptied(self, cleaner: psycopg.Connection[Any]) -> bool:
         cleaner.execute(_CUT_OFF, (list(_own_backends),))
         (pages,) = cleaner.execute(_PAGES).fetchone() or (0,)
-        if pages > _MANY_PAGES or cleaner.execute(_SHAPE).fetchone() != self._shape:
+        shape, versions = self._migrated
+        if pages > _MANY_PAGES or cleaner.execute(_SHAPE).fetchone() != shape:
+            return False
+        # Which version it is of is not emptied: a test that changed it must not hand that on.
+        if cleaner.execute(_VERSIONS).fetchone() != versions:
             return False
         cleaner.execute(_EMPTY)
         return True
 
     @cached_property
-    def _shape(self) -> Any:
+    def _migrated(self) -> tuple[Any, Any]:
         # A clone has the object ids of its template.
         with self._connect(self._template) as connection:
-            return connection.execute(_SHAPE).fetchone()
+            return connection.execute(_SHAPE).fetchone(), connection.execute(_VERSIONS).fetchone()
 
     def _connect(self, name: str) -> psycopg.Connection[Any]:
         return psycopg.connect(
