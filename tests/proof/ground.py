@@ -1,11 +1,15 @@
-"""What is planted for a proof: schedules of every kind and policy, and work in every state."""
+"""What is planted for a proof: schedules of every kind and policy; and a worker that lives."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from tests.concurrency.planting import Ground, every, plant
+from tests.support.file_clock import FileClock
+from tests.support.processes import Herd
 from webapp.scheduling.lifecycle import MisfirePolicy, OverlapPolicy
 
 # Slots of each minute and less often, by clocks that differ; of those with a clock the zone stands beside.
@@ -45,3 +49,17 @@ def plant_variety(ground: Ground, count: int, *, now: datetime) -> list[int]:
     ends = first + timedelta(minutes=6)
     keys += plant(ground, share, every(120, first), now=now, ends_at=ends)
     return keys
+
+
+def start_calm(herd: Herd, database_url: str, clock: FileClock) -> int:
+    """A worker that nothing kills; returns its process id once it can be asked to leave."""
+    begun = Path(f"{clock.path}.{uuid4().hex}")
+    pid = herd.start(
+        "tests.proof.storm:calm",
+        None,
+        database_url=database_url,
+        clock_file=str(clock.path),
+        begun=str(begun),
+    )
+    herd.until(pid, begun.exists, 60)
+    return pid

@@ -110,9 +110,13 @@ def _live(nursery: Nursery, chance: random.Random) -> None:
     run(nursery.app, threading.Event())
 
 
-def calm(database_url: str, clock_file: str) -> None:
-    """A worker that lives, until it is killed or asked to leave; it works off what the storm has left."""
+def calm(database_url: str, clock_file: str, begun: str) -> None:
+    """A worker that lives, until it is killed or asked to leave; it works off what the storm has left.
+
+    From the moment that the file `begun` is there it can be asked to leave.
+    """
     nursery = Nursery(database_url, clock_file)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    Path(begun).touch()
     run(nursery.app, stop)

@@ -22,6 +22,7 @@ from tests.concurrency.test_herds import _poison_and_healthy
 from tests.factories import make_node_token
 from tests.proof import ledger
 from tests.proof.conftest import LONG
+from tests.proof.ground import start_calm
 from tests.support.databases import ROOT, START, let_go, migrate
 from tests.support.file_clock import FileClock
 from tests.support.postgres import Cluster, throwaway_cluster
@@ -163,7 +164,7 @@ def test_a_database_that_goes_and_comes_back_and_answers_that_are_lost_double_no
     with proxy(cluster.socket_dir) as way, app_beside_processes(url, tmp_path) as (app, clock):
         far = f"postgresql+psycopg://postgres@{HOST}:{way.port}/far"
         ground = prepare_ground(START)
-        worker = herd.start("tests.proof.storm:calm", None, database_url=far, clock_file=str(clock.path))
+        worker = start_calm(herd, far, clock)
         keys = plant_some(ground, clock)
         clock.advance(minutes=1)
         soon(lambda: _all_claimed(keys), "the worker is at work")
@@ -206,10 +207,7 @@ def test_a_half_open_connection_holds_up_its_worker_and_nobody_else(
     with proxy(cluster.socket_dir) as way, app_beside_processes(url, tmp_path) as (app, clock):
         far = f"postgresql+psycopg://postgres@{HOST}:{way.port}/far"
         ground = prepare_ground(START)
-        workers = [
-            herd.start("tests.proof.storm:calm", None, database_url=each, clock_file=str(clock.path))
-            for each in (far, url)
-        ]
+        workers = [start_calm(herd, each, clock) for each in (far, url)]
         for _ in range(5):
             way.go_deaf()
             keys = plant_some(ground, clock)

@@ -22,7 +22,7 @@ from tests.factories import make_node_token, make_token
 from tests.proof import ledger
 from tests.proof.callers import Caller, Promised, serve_inbox, steer
 from tests.proof.conftest import LONG, kept_seeds
-from tests.proof.ground import plant_variety
+from tests.proof.ground import plant_variety, start_calm
 from tests.support.databases import START, migrate
 from tests.support.file_clock import FileClock
 from tests.support.postgres import Cluster, _find_programs, _run, _server_identity, throwaway_cluster
@@ -205,10 +205,7 @@ def _disturb(herd: Herd, storm: int, webs: Webs, every_so_often: Callable[[], No
 
 def _calm_down(herd: Herd, app: Flask, clock: FileClock, url: str) -> None:
     """Two workers that live work off what the storm has left; the clock stands still."""
-    calm = [
-        herd.start("tests.proof.storm:calm", None, database_url=url, clock_file=str(clock.path))
-        for _ in range(2)
-    ]
+    calm = [start_calm(herd, url, clock) for _ in range(2)]
     deadline = time.monotonic() + _CALM_SECONDS
     while not _is_calm(clock):
         for pid in calm:

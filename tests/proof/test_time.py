@@ -23,7 +23,7 @@ from tests.concurrency.planting import plant, prepare_ground
 from tests.concurrency.scene import app_beside_processes, count
 from tests.proof import ledger, wall_oracle
 from tests.proof.conftest import LONG
-from tests.proof.ground import plant_variety
+from tests.proof.ground import plant_variety, start_calm
 from tests.support.databases import ROOT, START
 from tests.support.doctor import assert_doctor_clean
 from tests.support.file_clock import FileClock
@@ -81,10 +81,7 @@ def test_machines_that_differ_by_ninety_seconds_and_sleep_fire_each_slot_once(
     with app_beside_processes(database_url, tmp_path) as (app, clock):
         ahead = FileClock(tmp_path / "ahead", START + timedelta(seconds=90))
         plant_variety(prepare_ground(START), 20, now=START)
-        pids = [
-            herd.start("tests.proof.storm:calm", None, database_url=database_url, clock_file=str(each.path))
-            for each in (clock, clock, ahead)
-        ]
+        pids = [start_calm(herd, database_url, each) for each in (clock, clock, ahead)]
         for _ in range(120 if LONG else 12):
             asleep = chance.choice(pids)
             os.kill(asleep, signal.SIGSTOP)
