@@ -62,7 +62,7 @@ WHERE r.run_id = b.run_id AND s.id = b.schedule_pk ORDER BY b.place"""
 
 _TASK_EVENTS = """
 INSERT INTO task_events (task_pk, seq, at, kind, actor, attempt, detail)
-SELECT t.id, 1, :now, 'created', 'scheduler', 1, '{empty}'
+SELECT t.id, 1, :now, 'created', 'scheduler', 1, '{{}}'
 FROM batch b CROSS JOIN tasks t WHERE t.task_id = b.task_id ORDER BY b.place"""
 
 _MANDATES = """
@@ -106,7 +106,6 @@ class _Words:
     key: str
     chance: str
     lock: str
-    empty: str
     json_open: str
     json_close: str
     object: str
@@ -117,7 +116,6 @@ _FILE = _Words(
     key="INTEGER PRIMARY KEY",
     chance="lower(hex(randomblob(10)))",
     lock="",
-    empty="{}",
     json_open="",
     json_close="",
     object="json_object",
@@ -127,7 +125,6 @@ _SERVER = _Words(
     key="bigint GENERATED ALWAYS AS IDENTITY",
     chance="substr(md5(random()::text || d.schedule_pk), 1, 20)",
     lock="FOR UPDATE OF d SKIP LOCKED",
-    empty="{}",
     json_open="CAST(",
     json_close=" AS json)",
     object="json_build_object",

@@ -9,18 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from tests.support.refusals import Refused
+
 HOUR = timedelta(hours=1)
 # So long may work that the node did not take up keep a slot, or a person, waiting.
 BLOCKS_SLOTS_FOR, BLOCKS_PEOPLE_FOR = 6 * HOUR, 24 * HOUR
 OPEN = ("queued", "delivered", "running")
-
-
-class Refused(Exception):
-    """A wish that is answered with a code, and changes nothing."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 @dataclass

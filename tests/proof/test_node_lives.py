@@ -31,8 +31,9 @@ from tests.api import documented
 from tests.factories import bearer, make_node_token, make_token
 from tests.proof import ledger
 from tests.proof.conftest import LONG, kept_seeds
-from tests.proof.node_rules import PlainOrder, Refused
+from tests.proof.node_rules import PlainOrder
 from tests.scheduling.stage import Stage, set_stage
+from tests.support.refusals import Refused, code_of
 from webapp.clock import FrozenClock
 from webapp.errors import AppError
 from webapp.nodes.lifecycle import TaskStatus
@@ -165,16 +166,8 @@ class Life(RuleBasedStateMachine):
 
     def both(self, product: Callable[[], Any], plain: Callable[[], Any]) -> None:
         """Do it twice; refusals must agree."""
-        codes: list[str | None] = [None, None]
-        try:
-            product()
-        except AppError as refused:
-            codes[0] = refused.code
-        try:
-            plain()
-        except Refused as refused:
-            codes[1] = refused.code
-        assert codes[0] == codes[1], f"the product says {codes[0]}, the rules {codes[1]}"
+        product_says, rules_say = code_of(product, AppError), code_of(plain, Refused)
+        assert product_says == rules_say, f"the product says {product_says}, the rules {rules_say}"
         self.compare()
 
     # --- People ---

@@ -12,17 +12,11 @@ import itertools
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from tests.support.refusals import Refused
+
 HOUR = timedelta(hours=1)
 # A mandate is renewed for as long as it lasted, and at least for a day.
 DAY = timedelta(days=1)
-
-
-class Refused(Exception):
-    """A wish that is answered with a code, and changes nothing."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 @dataclass(frozen=True)

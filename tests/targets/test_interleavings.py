@@ -25,8 +25,9 @@ from hypothesis.stateful import (
 from sqlalchemy import select
 
 from tests.factories import make_member
+from tests.support.refusals import Refused, code_of
 from tests.targets.parlour import Parlour
-from tests.targets.plain_rules import Hourly, Once, PlainMandate, PlainRoom, PlainSchedule, Refused, Times
+from tests.targets.plain_rules import Hourly, Once, PlainMandate, PlainRoom, PlainSchedule, Times
 from webapp.chat.execution import Hold
 from webapp.errors import AppError
 from webapp.identity import operations as people
@@ -91,16 +92,8 @@ class Life(RuleBasedStateMachine):
 
     def both(self, product: Callable[[], Any], plain: Callable[[], Any]) -> None:
         """Do it twice; refusals must agree."""
-        codes: list[str | None] = [None, None]
-        try:
-            product()
-        except AppError as refused:
-            codes[0] = refused.code
-        try:
-            plain()
-        except Refused as refused:
-            codes[1] = refused.code
-        assert codes[0] == codes[1], f"the product says {codes[0]}, the rules {codes[1]}"
+        product_says, rules_say = code_of(product, AppError), code_of(plain, Refused)
+        assert product_says == rules_say, f"the product says {product_says}, the rules {rules_say}"
         self.compare()
 
     def sponsor_there(self) -> bool:
