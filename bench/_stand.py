@@ -96,17 +96,15 @@ def child(work: Callable[..., None], *arguments: object) -> Iterator[Child]:
             process.join()
 
 
-def work_loop(pipe: Pipe, url: str, ahead_seconds: float, few: int | None = None) -> None:
+def work_loop(pipe: Pipe, url: str, ahead_seconds: float) -> None:
     """The worker as it is shipped, for `child`; asked for "batches" it answers with what it has claimed.
 
-    A batch is (keys of schedules, began, committed): seconds since 1970 by the machine's clock. `few` overrides
-    below how many schedules a claim goes row by row.
+    A batch is (keys of schedules, began, committed): seconds since 1970 by the machine's clock.
     """
     clock = AheadClock(ahead_seconds)
     app = create_app(config_for(url), clock)
     logging.getLogger().setLevel(logging.WARNING)
     claim_batch, batches = claim.claim_batch, []
-    claim.FEW = claim.FEW if few is None else few
 
     def noted(**how: Any) -> claim.Claimed:
         began = time.time()

@@ -121,13 +121,13 @@ def asleep(url: str, seconds: float) -> dict[str, float]:
         }
 
 
-def lag(name: str, seconds: float, few: int | None = None) -> dict[str, Any]:
+def lag(name: str, seconds: float) -> dict[str, Any]:
     """Slots at random instants; milliseconds from each to the commit of the transaction that claimed it."""
     count = round(A_SECOND * seconds)
     with tempfile.TemporaryDirectory() as place, fresh_database(name, Path(place)) as url:
         house = House(url, HouseSize(count, count, 1))
         chance, ahead = random.Random(5), ahead_of(START)
-        with house.app.app_context(), child(work_loop, url, ahead, few) as worker:
+        with house.app.app_context(), child(work_loop, url, ahead) as worker:
             wait_until_calm()
             with engine().connect() as connection:
                 first = time.time() + 40.0 + count / 200
@@ -170,9 +170,7 @@ def _all_batches(worker: Any, count: int) -> list[tuple[tuple[int, ...], float, 
         time.sleep(0.5)
 
 
-def measure(
-    name: str, parts: set[str], sizes: tuple[int, ...], *, quick: bool, few: int | None
-) -> dict[str, Any]:
+def measure(name: str, parts: set[str], sizes: tuple[int, ...], *, quick: bool) -> dict[str, Any]:
     """What was asked for on one engine."""
     found: dict[str, Any] = {"houses": []}
     for schedules in sizes:
@@ -182,7 +180,7 @@ def measure(
             found["houses"].append(measure_house(name, schedules, here, 10.0 if quick else 60.0))
             print(f"  {name}: house of {schedules:,} measured", flush=True)
     if "lag" in parts:
-        found["lag"] = lag(name, 5.0 if quick else 30.0, few)
+        found["lag"] = lag(name, 5.0 if quick else 30.0)
     return found
 
 
@@ -234,14 +232,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--engine", choices=ENGINES, action="append")
     parser.add_argument("--part", choices=PARTS, action="append")
-    parser.add_argument("--few", type=int, help="claims of fewer schedules go row by row")
     parser.add_argument("--check", action="store_true")
     asked, _ = parser.parse_known_args()
     parts, results = set(asked.part or PARTS), {}
     for name in asked.engine or ENGINES:
-        results[name] = measure(
-            name, parts, QUICK_SIZES if asked.quick else SIZES, quick=asked.quick, few=asked.few
-        )
+        results[name] = measure(name, parts, QUICK_SIZES if asked.quick else SIZES, quick=asked.quick)
         results[name]["goals"] = ratios_of(results[name])
         show(name, results[name])
     write_results("idle", quick=asked.quick, results=results)

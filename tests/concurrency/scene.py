@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,17 @@ from webapp import create_app
 from webapp.nodes.models import Task, TaskEvent
 from webapp.scheduling.lifecycle import RunStatus
 from webapp.scheduling.models import Run, ScheduleDue, WorkerSeen
+from webapp.scheduling.usual import Usual
 from webapp.store import reading
+from webapp.store.transaction import Tx
 
 # Generous: a busy machine is no failure.
 _PATIENCE_SECONDS = 90.0
+
+
+def nothing_is_usual(_tx: Tx, _schedule_pks: Sequence[int], *, now: datetime) -> Usual:
+    """In the place of `usual.dispatch`: a claim then decides about every schedule, one by one."""
+    return Usual()
 
 
 @contextmanager

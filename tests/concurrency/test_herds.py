@@ -129,7 +129,7 @@ def test_a_claim_asks_as_many_questions_for_many_as_for_few(app: Flask, clock: F
         def one_more(*_: object) -> None:
             asked[-1] += 1
 
-        for schedules, minute in ((claim.FEW, 1), (100, 3)):
+        for schedules, minute in ((1, 1), (100, 3)):
             plant(ground, schedules, once_at(START + timedelta(minutes=minute)), now=clock.now())
             clock.set(START + timedelta(minutes=minute + 1))
             asked.append(0)

@@ -82,7 +82,7 @@ def _claim_all(scene: Scene) -> None:
 def _herd_is_due(scene: Scene) -> None:
     """Enough of those for which all is as usual, beside those for which it is not."""
     first = scene.now.replace(second=0) + timedelta(minutes=1)
-    plant(scene.crowd, claim.FEW + 9, once_at(first), now=scene.now, target_alias="boreas")
+    plant(scene.crowd, 10, once_at(first), now=scene.now, target_alias="boreas")
     _next_minute(scene)
 
 

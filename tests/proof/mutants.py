@@ -20,6 +20,7 @@ from typing import Any
 from sqlalchemy import Connection, event, insert, select, text, update
 
 from tests.concurrency.planting import every, plant, prepare_ground
+from tests.concurrency.scene import nothing_is_usual
 from tests.doctor.hands import do
 from tests.factories import actor_of
 from tests.proof import ledger
@@ -32,7 +33,7 @@ from webapp.events import outbox
 from webapp.events.models import Event, EventCounter
 from webapp.identity.models import User
 from webapp.nodes.lifecycle import TaskStatus
-from webapp.scheduling import claim, maintenance, operations
+from webapp.scheduling import claim, maintenance, operations, usual
 from webapp.scheduling import tick as tick_module
 from webapp.scheduling.fields import NewSchedule
 from webapp.scheduling.models import Run, ScheduleDue
@@ -126,7 +127,7 @@ def overtaken(nursery: Nursery) -> Findings:
     nursery.clock.set(first)
     _take_row_locks_away()
     # One by one, because reading and writing are two calls there.
-    claim.FEW = 1_000
+    usual.dispatch = nothing_is_usual
     read, written = threading.Event(), threading.Event()
     slow = threading.local()
 

@@ -20,6 +20,7 @@ from flask import Flask
 from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
+from tests.concurrency.scene import nothing_is_usual
 from tests.factories import actor_of, make_member
 from tests.proof import ledger
 from tests.proof.conftest import LONG
@@ -182,9 +183,9 @@ def stage(app: Flask, clock: FrozenClock) -> Iterator[Stage]:
     yield from set_stage(app, clock)
 
 
-# A claim of few schedules takes them one by one, of many in sets. At full length every meeting is had both ways; else
+# A claim takes what is usual in sets, and the rest one by one. At full length every meeting is had both ways; else
 # every second one this way on one database and that way on the other.
-FEW_FOR: dict[str, int] = {"one by one": 1_000, "in sets": 1}
+WAYS: dict[str, Callable[..., usual.Usual]] = {"one by one": nothing_is_usual, "in sets": usual.dispatch}
 ROUNDS = [0, 1] if LONG else [0]
 
 
@@ -197,8 +198,8 @@ def test_whatever_is_done_at_whatever_step_of_a_claim(
     for barrier in BARRIERS:
         for deed in DEEDS:
             stage.clock.set(stage.clock.now() + timedelta(minutes=10))
-            way = list(FEW_FOR)[(met + turn) % 2]
-            monkeypatch.setattr(claim, "FEW", FEW_FOR[way])
+            way = list(WAYS)[(met + turn) % 2]
+            monkeypatch.setattr(usual, "dispatch", WAYS[way])
             scene = _prepare(stage, deed, met)
             acknowledged = _meet(scene, barrier, deed, monkeypatch)
             met, first = met + 1, first + acknowledged

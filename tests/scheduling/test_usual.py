@@ -14,7 +14,7 @@ from flask import Flask
 from sqlalchemy import JSON, Table, select, type_coerce, update
 
 from tests.concurrency.planting import Ground, every, once_at, plant, prepare_ground
-from tests.concurrency.scene import count
+from tests.concurrency.scene import count, nothing_is_usual
 from tests.doctor.hands import do
 from tests.factories import make_member, make_user
 from tests.support.databases import START
@@ -23,7 +23,7 @@ from webapp.identity.models import Role, User
 from webapp.mandates.models import Mandate
 from webapp.mandates.policy import exactly
 from webapp.nodes.models import Node, Task, TaskEvent
-from webapp.scheduling import claim
+from webapp.scheduling import claim, usual
 from webapp.scheduling.models import Run, Schedule, ScheduleDue
 from webapp.store.base import Base
 from webapp.store.transaction import Tx, operation
@@ -212,12 +212,6 @@ def _rung(events: list[dict[str, Any]]) -> dict[str, set[str]]:
     return found
 
 
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """From how many on they are dispatched together."""
-    return lambda number: monkeypatch.setattr(claim, "FEW", number)
-
-
 def _plant_mixed(seed: int, quirky: int) -> list[int]:
     chance = random.Random(seed)
     grounds = [prepare_ground(START), prepare_ground(START)]
@@ -241,7 +235,7 @@ def _plant_mixed(seed: int, quirky: int) -> list[int]:
 
 
 def test_a_herd_is_dispatched_as_if_each_had_been_decided(
-    app: Flask, clock: FrozenClock, few: Callable[[int], None]
+    app: Flask, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")
@@ -251,8 +245,9 @@ def test_a_herd_is_dispatched_as_if_each_had_been_decided(
         # Some have an open run, and one the very run of its slot.
         _leave_open_runs(keys[:8])
         written = []
-        for number in (1, 10**9):
-            few(number)
+        for together in (True, False):
+            if not together:
+                monkeypatch.setattr(usual, "dispatch", nothing_is_usual)
             with pytest.raises(_Undo) as undone:
                 _tried(keys, now=NOW)
             written.append(undone.value.rows)
@@ -273,10 +268,8 @@ def _leave_open_runs(tx: Tx, keys: Sequence[int]) -> None:
         tx.session.execute(table.insert(), run)
 
 
-def test_which_of_the_quirks_are_as_usual(app: Flask, few: Callable[[int], None]) -> None:
+def test_which_of_the_quirks_are_as_usual(app: Flask) -> None:
     """Else the two ways would be alike because nothing ever takes the short one."""
-    from webapp.scheduling import usual
-
     with app.app_context():
         ground, keys = prepare_ground(START), {}
         for name, quirk in QUIRKS.items():
