@@ -33,7 +33,6 @@ from webapp.store.texts import WorkText
 from webapp.store.transaction import Tx, operation
 from webapp.timetable import ZONE_DATA_VERSION, Plan, parse_timetable, to_stored
 
-MINUTELY = {"type": "interval", "every_seconds": 60}
 HOURLY = {"type": "cron", "cron": "0 * * * *"}
 _A_STATEMENT = 500
 
@@ -213,11 +212,6 @@ def once_at(instant: datetime) -> dict[str, Any]:
 def every(seconds: int, anchor: datetime) -> dict[str, Any]:
     """An interval whose slots are the same for everybody who uses it."""
     return {"type": "interval", "every_seconds": seconds, "anchor_at": _iso(anchor)}
-
-
-def in_a_minute(now: datetime) -> datetime:
-    """The instant at which a herd falls due."""
-    return now + timedelta(minutes=1)
 
 
 @operation

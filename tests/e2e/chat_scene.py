@@ -21,7 +21,7 @@ from webapp.chat import queries as chat_queries
 from webapp.chat import steps
 from webapp.chat.bodies import NewMessageBody
 from webapp.chat.lifecycle import ApprovalStatus, MessageRole, TurnStatus
-from webapp.chat.models import Chat, Turn
+from webapp.chat.models import Chat
 from webapp.identity import queries
 from webapp.identity.access import Actor
 from webapp.mandates import operations as mandates
@@ -193,14 +193,3 @@ def _run_status(run_id: str) -> RunStatus | None:
 def _proposed() -> str | None:
     with reading() as session:
         return session.scalar(select(Schedule.schedule_id).where(Schedule.status == ScheduleStatus.PROPOSED))
-
-
-def turn_statuses(site: Site, chat: str) -> list[TurnStatus]:
-    """The states of a chat's turns, oldest first."""
-    with scene.product(site), reading() as session:
-        statement = (
-            select(Turn.status)
-            .join(Chat, Chat.id == Turn.chat_pk)
-            .where(Chat.chat_id == chat.rsplit("/", 1)[1])
-        )
-        return list(session.scalars(statement.order_by(Turn.id)))

@@ -81,11 +81,6 @@ def aliases_by_id(session: Session, network_pks: Collection[int]) -> dict[str, s
     return dict(rows.all())
 
 
-def any_node(session: Session, network_pks: Collection[int]) -> bool:
-    """Whether these networks have a node."""
-    return session.scalar(_kept_nodes(network_pks).with_only_columns(Node.id).limit(1)) is not None
-
-
 def page_by_alias(
     session: Session, network_pks: Collection[int], page: PageRequest, *, now: datetime
 ) -> Page[NodeView]:
